@@ -4,7 +4,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from indexer import Document, add_documents, build_index, compact_index, delete_documents, refit_index, sync_index
+from indexer.pipeline.erase import erase_from_index, finish, read_erasure
 from indexer.recipe.config import BuildConfig
+from indexer.store.manifest import load_manifest
 from search import SearchEngine
 from tests.documents import DOCUMENTS
 
@@ -43,11 +45,19 @@ def assert_equals_fresh_build(
             assert max(gaps) <= tolerance
 
 
+def erased(index: Path) -> None:
+    """Erase one live document, and one that is only stored."""
+    if read_erasure(index) or load_manifest(index).deleted:  # else a run that died has removed everything
+        erase_from_index(index, ["d1", "d0"], lambda *_: {})
+        finish(index)
+
+
 VERBS: dict[str, Callable[[Path], object]] = {
     "add": lambda index: add_documents(NEW, index),
     "delete": lambda index: delete_documents(index, ["d1", "d7"], ignore_missing=True),
     "sync": lambda index: sync_index(expected_after_add(DOCUMENTS[3:], NEW), index),
     "refit": lambda index: refit_index(index, ["whitening.strength=1"]),
+    "erase": erased,
     "compact": lambda index: compact_index(index, keep=1, grace=0),
 }
 

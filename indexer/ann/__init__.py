@@ -52,6 +52,7 @@ from indexer.ann.index_training import IndexTrainer as IndexTrainer
 from indexer.ann.inner_products import candidates as candidates
 from indexer.ann.inner_products import pair_products as pair_products
 from indexer.ann.leaves import reserve_rows as reserve_rows
+from indexer.ann.leaves import stored_codes as stored_codes
 from indexer.ann.merging import IndexMerger as IndexMerger
 from indexer.ann.merging import IndexShard as IndexShard
 from indexer.ann.merging import is_mergeable as is_mergeable

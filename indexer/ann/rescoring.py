@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from indexer.ann.faiss_index import faiss_module
+from indexer.ann.leaves import codes_of
 from indexer.arrays import RowIds, Scores, Vectors
 
 _BLOCK = 2048  # candidates: 0.5 MB of 128 dimensions with 16 bits
@@ -46,14 +46,14 @@ def rescored(store: Any, queries: Vectors, rows: RowIds) -> Scores:
 
 def stored_vectors(store: Any, rows: RowIds) -> Vectors:
     """Return the vectors (n, d) of some rows of an IndexFlatCodes."""
-    vectors: Vectors = store.sa_decode(np.take(_codes(store), rows, axis=0))
+    vectors: Vectors = store.sa_decode(np.take(codes_of(store), rows, axis=0))
     return vectors
 
 
 def _reader(store: Any, most: int) -> Callable[[RowIds], Vectors]:
     """Return a function that returns the vectors (n, d) of at most `most` rows, float16 numbers divided by
     `_HALF_SCALE`. The next call overwrites them: new memory for each would take longer than the reading."""
-    codes, taken = _codes(store), np.empty((most, store.code_size), np.uint8)
+    codes, taken = codes_of(store), np.empty((most, store.code_size), np.uint8)
     bits = np.empty((most, store.d), np.int32)
 
     def read(rows: RowIds) -> Vectors:
@@ -76,12 +76,6 @@ def _reader(store: Any, most: int) -> Callable[[RowIds], Vectors]:
 def _is_half(store: Any) -> bool:
     faiss = faiss_module()
     return isinstance(store, faiss.IndexScalarQuantizer) and store.sq.qtype == faiss.ScalarQuantizer.QT_fp16
-
-
-def _codes(store: Any) -> npt.NDArray[np.uint8]:
-    """Return a view of the codes (rows, bytes), in memory or in a mapped file."""
-    codes: npt.NDArray[np.uint8] = faiss_module().rev_swig_ptr(store.codes.data(), store.codes.size())
-    return codes.reshape(store.ntotal, store.code_size)
 
 
 def _products(queries: Vectors, owners: RowIds, vectors: Vectors) -> Scores:

@@ -19,6 +19,7 @@ from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.rows import even_runs
 from indexer.pipeline.steps.build_encoder import LazyEncoder
 from indexer.pipeline.steps.encode import encode_parts
+from indexer.pipeline.steps.fit import fit, known_query_mean
 from indexer.pipeline.steps.index_segment import write_segments
 from indexer.pipeline.steps.ingest import ingest
 from indexer.pipeline.steps.kept_recall import begin_again
@@ -71,8 +72,8 @@ def compact_index(
     with open_generation(named_path(index, "the index")) as generation:
         index, published, generation.model = generation.index, generation.previous.manifest, model
         before, folds = generation.store.size(), _is_scattered(generation.previous)
-        manifest, notes = _fold(generation, options, progress) if folds else (published, ())
-        removed, files = _remove_generations(generation, max(keep, 1), grace)
+        manifest, notes = fold(generation, options, progress) if folds else (published, ())
+        removed, files = remove_generations(generation, max(keep, 1), grace)
         note = generation.sweep(files)
         return CompactReport(
             index=index,
@@ -107,7 +108,10 @@ def _is_scattered(published: PublishedIndex) -> bool:
     return False
 
 
-def _fold(generation: Generation, options: RunOptions, progress: Progress) -> tuple[Manifest, tuple[str, ...]]:
+def fold(
+    generation: Generation, options: RunOptions, progress: Progress, refitting: bool = False
+) -> tuple[Manifest, tuple[str, ...]]:
+    """Publish a generation of the live documents only; with `refitting`, with a transform fitted on them."""
     published, config = generation.previous, generation.config
     queries = LazyEncoder(config, options, lambda: published.spec(generation.model))
     if not config.chunk.tokens:
@@ -117,8 +121,12 @@ def _fold(generation: Generation, options: RunOptions, progress: Progress) -> tu
     stored = LazyEncoder(config, options, generation.spec)
     records = encode_parts(ingested.parts, generation, stored, options, progress).records
     generation.keep_encoder()
-    generation.keep_transform()
     rows, figures = ingested.rows(generation.index), published.manifest.quality
+    if refitting:
+        generation.write_transform(fit(rows, queries, progress, known_query_mean(published)))
+        written = write_segments(generation, rows, records, queries, options, progress)
+        return generation.publish(written.figures), written.notes
+    generation.keep_transform()
     written = write_segments(generation, rows, records, queries, options, progress)
     names = "sample", "held_out", "covariance", "drift"  # of the fit
     kept: dict[str, Any] = {name: figures[name] for name in names if name in figures}
@@ -128,7 +136,7 @@ def _fold(generation: Generation, options: RunOptions, progress: Progress) -> tu
     return generation.publish(measured.figures), tuple(filter(None, (*written.notes, measured.note)))
 
 
-def _remove_generations(generation: Generation, keep: int, grace: float) -> tuple[int, set[str]]:
+def remove_generations(generation: Generation, keep: int, grace: float) -> tuple[int, set[str]]:
     """Remove manifests of old generations; return their number, and the files that the readable ones named."""
     index, removed, named = generation.index, 0, set[str]()
     numbers = list_generations(index)

@@ -318,7 +318,7 @@ class Generation:
 
     def sweep_before(self, fingerprint: str) -> None:
         """Remove temporary files and unfinished parts; before the first publication also parts of other encoders."""
-        for name in (layout.MANIFESTS, *layout.SWEPT):
+        for name in (".", layout.MANIFESTS, *layout.SWEPT):
             remove_temporary(self.index, name)
         self.sender.end_pending()
         fresh, sent = not list_generations(self.index), self.store.sent_sizes(layout.PARTS)
@@ -411,12 +411,15 @@ def reviewed_by(review: Review) -> Iterator[None]:
 
 
 @contextmanager
-def open_generation(index: Path, overwrite: bool = False, create: bool = False) -> Iterator[Generation]:
+def open_generation(
+    index: Path, overwrite: bool = False, create: bool = False, erasing: bool = False
+) -> Iterator[Generation]:
     """Lock an index and begin its next generation: read the newest manifest, compare file sizes, sweep leftovers.
 
     With `create` the index may be missing: its folder is made, and the caller calls `sweep_before` once the encoder is
-    known. `create` with `overwrite` also accepts a damaged index. Raises NotAnIndexError, CorruptIndexError,
-    StoreError and LockedError, and without `create` ExistsError if a build was prepared.
+    known. `create` with `overwrite` also accepts a damaged index. Only with `erasing` may an erasure have begun.
+    Raises NotAnIndexError, CorruptIndexError, StoreError and LockedError, ExistsError for an unfinished erasure, and
+    without `create` ExistsError if a build was prepared.
     """
     if create:
         require_index_folder(index)
@@ -424,6 +427,8 @@ def open_generation(index: Path, overwrite: bool = False, create: bool = False) 
     else:
         seen = load_manifest(index)  # fails for a path that is no index before a lock file is created there
     with writer_lock(index):
+        if not erasing:
+            require_no_erasure(index)
         if create:
             published = _published(index, overwrite)
         else:
@@ -436,6 +441,17 @@ def open_generation(index: Path, overwrite: bool = False, create: bool = False) 
                 require_no_pending(index)
                 generation.sweep_before(published.manifest.fingerprint)
             yield generation
+
+
+def require_no_erasure(index: Path) -> None:
+    """Raise ExistsError for an index with an unfinished erasure."""
+    if store_at(index).has(layout.ERASE):
+        raise ExistsError(f"{index}: an erasure of documents is unfinished. Fix: finish it: {finish_erasure(index)}")
+
+
+def finish_erasure(index: Path) -> str:
+    """Return the command that finishes an erasure."""
+    return spelled(f'erase_documents("{index}", [], proof)', f"isotrope erase {index} --proof FILE")
 
 
 def require_no_pending(index: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from indexer.errors import ConfigError, CorruptIndexError, ExistsError
 from indexer.models.hub import quiet_hub
-from indexer.pipeline.generation import require_index_folder, require_no_pending
+from indexer.pipeline.generation import require_index_folder, require_no_erasure, require_no_pending
 from indexer.pipeline.hub import HubRepository, HubSnapshot
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.loading import named_path
@@ -81,6 +81,7 @@ def require_folder(index: Path, url: str) -> None:
 def _has(folder: Path, manifest: Manifest, data: bytes, url: str) -> bool:
     """Whether the folder has this generation already. Raises ExistsError unless the rest of it is an earlier one."""
     require_no_pending(folder)
+    require_no_erasure(folder)
     store = store_at(folder)
     if not list_generations(folder):
         if store.has(layout.PARTS) and not store.has(layout.PULLED):

@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from indexer import ann
-from indexer.arrays import Float64Array
 from indexer.corpus.query_file import query_file_sha256
 from indexer.errors import ConfigError, as_argument, spelled
 from indexer.models.cross_encoder_spec import with_recorded_hash
 from indexer.models.query_encoder_spec import require_no_query_encoder, with_recorded_query_encoder
 from indexer.pipeline.generation import Generation, open_generation
-from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.steps.build_encoder import LazyEncoder
-from indexer.pipeline.steps.fit import fit
+from indexer.pipeline.steps.fit import fit, known_query_mean
 from indexer.pipeline.steps.index_segment import write_segments
 from indexer.pipeline.steps.kept_recall import begin_again
 from indexer.progress import NoProgress, Progress
@@ -92,7 +90,7 @@ def refit_index(
         encoder, rows = LazyEncoder(config, options, lambda: generation.spec), published.rows()
         generation.keep_encoder()
         generation.keep_parts()
-        generation.write_transform(fit(rows, encoder, progress, _known_query_mean(published)))
+        generation.write_transform(fit(rows, encoder, progress, known_query_mean(published)))
         written = write_segments(generation, rows, published.records(), encoder, options, progress)
         kept = begin_again(generation, rows, written.figures, options, progress, encoder.encode_queries)
         manifest = generation.publish(kept.figures)
@@ -170,9 +168,3 @@ def changed_recipe(config: BuildConfig, assignments: Sequence[str], recipe: Buil
         return changed if is_same_reranker else with_recorded_hash(changed)
     changed = without_auto(config.with_overrides(['rerank.sha256=""', *assignments]), asdict(config.hybrid))
     return with_recorded_hash(changed)
-
-
-def _known_query_mean(published: PublishedIndex) -> dict[str, Float64Array]:
-    """Return the mean embedding of query-like texts in the published transform, by the sha256 of the texts."""
-    texts, mean = published.manifest.transform["query_texts"], published.transform.query_mean
-    return {} if mean is None or "texts_sha256" not in texts else {texts["texts_sha256"]: mean}

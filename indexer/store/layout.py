@@ -19,10 +19,11 @@ ENCODER = "encoder"
 SEGMENTS = "segments"
 DELETED = "deleted"
 PENDING = "pending.json"  # parts that any machine may encode; only between the two halves of a build
+ERASE = "erase.json"  # an erasure that has begun; removed after its proof is written
 PULLED = "pulled"  # files that arrive from a hub; only until a pull is finished
 
 SWEPT = (TRANSFORMS, SEGMENTS, DELETED)  # folders of files that a sweep finds by name
-TOP_LEVEL = {LOCK, MANIFESTS, PARTS, TRANSFORMS, SEGMENTS, ENCODER, DELETED, PENDING, PULLED}
+TOP_LEVEL = {LOCK, MANIFESTS, PARTS, TRANSFORMS, SEGMENTS, ENCODER, DELETED, PENDING, ERASE, PULLED}
 
 DOCUMENTS = "documents.parquet"
 WINDOWS = "windows.parquet"

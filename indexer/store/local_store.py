@@ -114,6 +114,10 @@ class LocalStore:
         make_folder(self.folder / layout.MANIFESTS)
         create_exclusive(self.folder / layout.manifest_name(generation), manifest)
 
+    def create(self, name: str, data: bytes) -> None:
+        """Create a file in one step. Raises StoreError if it exists."""
+        create_exclusive(self.folder / name, data)
+
     def published_time(self, generation: int) -> float:
         """Return the time when a generation was published, in seconds since 1970."""
         path = self.folder / layout.manifest_name(generation)
@@ -123,6 +127,15 @@ class LocalStore:
     def remove(self, name: str) -> None:
         """Remove a file that no reader needs."""
         remove_file(self.folder, name)
+
+    def files(self) -> list[str]:
+        """Return the names of all files, also of those that no manifest names."""
+        return sorted(path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*") if path.is_file())
+
+    @contextmanager
+    def fetched(self, name: str) -> Iterator[Path]:
+        """Within the block, a file has this path on this machine, with the bytes that the store has now."""
+        yield self.folder / name
 
     def size(self) -> int:
         """Return the bytes of all files."""

@@ -9,9 +9,11 @@ import json
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, TypeVar
 
 from indexer.errors import LockedError
@@ -95,7 +97,7 @@ class ObjectStore:
 
     def open(self, name: str) -> IO[bytes]:
         """Open a whole file by its name. Raises FileNotFoundError if no manifest or record has its digest."""
-        if name == layout.PENDING or (name not in self._known and name.endswith(f"/{layout.PART}")):
+        if name in (layout.PENDING, layout.ERASE) or (name not in self._known and name.endswith(f"/{layout.PART}")):
             return BytesIO(self.bucket.read(name))
         return os.fdopen(self.open_whole(name, self._digest_of(name)), "rb")
 
@@ -190,6 +192,11 @@ class ObjectStore:
         if not self.bucket.create(layout.manifest_name(generation), manifest):
             raise self._published_first(generation)
 
+    def create(self, name: str, data: bytes) -> None:
+        """Create an object in one step. Raises LockedError if it exists."""
+        if not self.bucket.create(name, data):
+            raise LockedError(f"{self.url}/{name}: another machine has created it. Fix: run the same command again.")
+
     def _published_first(self, generation: int) -> LockedError:
         return LockedError(
             f"{self.url}: another writer published generation {generation} during this run, which published "
@@ -203,6 +210,23 @@ class ObjectStore:
 
     def remove(self, name: str) -> None:
         self.bucket.remove([name])
+
+    def files(self) -> list[str]:
+        return sorted(self.bucket.list())
+
+    @contextmanager
+    def fetched(self, name: str) -> Iterator[Path]:
+        """Fetch an object as it is now, without the cache. Raises FileNotFoundError."""
+        entry = self.bucket.head(name)
+        if entry is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self.url}/{name}")
+        with TemporaryDirectory(prefix="isotrope-", ignore_cleanup_errors=True) as folder:
+            path, step = Path(folder) / name.rpartition("/")[2], _RUN * BLOCK
+            with path.open("xb") as file:
+                for start in range(0, entry.bytes, step):
+                    end = min(start + step, entry.bytes)
+                    file.write(self.bucket.read_range(name, start, end, entry.version))
+            yield path
 
     def size(self) -> int:
         return sum(self.sent_sizes().values())

@@ -104,6 +104,12 @@ class BlobCache:
             if _removed(path):
                 total -= size
 
+    def clear(self) -> None:
+        """Remove all blobs that no process has open."""
+        with suppress(FileNotFoundError):
+            for path in self.folder.iterdir():
+                _removed(str(path))
+
     def _make_room_after(self, arrived: int) -> None:
         with self._lock:
             self._arrived += arrived

@@ -17,6 +17,7 @@ from indexer.corpus.query_file import is_npy, query_file_sha256, read_query_file
 from indexer.errors import ConfigError, set_to, spelled
 from indexer.moments import Moments
 from indexer.pipeline.generation import FittedTransform
+from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.rows import RowView
 from indexer.pipeline.steps.build_encoder import LazyEncoder
 from indexer.pipeline.steps.quality_gates import COVARIANCE_LIMIT, Gate, covariance_deviation, held_out_deviation
@@ -67,6 +68,12 @@ def fit(
         mean = Moments.of(encoder.get().encode(texts, "query")).mean
         progress.advance(len(texts))
     return FittedTransform(transform.with_query_mean(mean), sample, origin)
+
+
+def known_query_mean(published: PublishedIndex) -> dict[str, Float64Array]:
+    """Return the mean embedding of query-like texts in the published transform, by the sha256 of the texts."""
+    texts, mean = published.manifest.transform["query_texts"], published.transform.query_mean
+    return {} if mean is None or "texts_sha256" not in texts else {texts["texts_sha256"]: mean}
 
 
 def _dim(rows: RowView, encoder: LazyEncoder) -> int:
