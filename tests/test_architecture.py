@@ -67,7 +67,7 @@ LEVELS: list[set[str]] = [
         "search.verify",
     },
     {"search.ranking"},
-    {"search.open_index", "search.updates"},
+    {"search.erasure", "search.open_index", "search.updates"},
     {"search.engine"},
     {"search.export", "search.server"},
     {

@@ -15,12 +15,12 @@ import search
 from indexer import BuildConfig, Document, IsotropeError, RunOptions, build_index, read_corpus
 from indexer.errors import ConfigError
 from indexer.typed_arguments import checked
-from search import Index, SearchClient, SearchEngine, dedup, evaluation, export, migration
+from search import Index, SearchClient, SearchEngine, dedup, erasure, evaluation, export, migration
 from search.dedup import CorpusBuild, DedupFiles, DedupSettings, PairFiles, deduplicate_index
 from search.evaluation import LayersOptions, RetrievalOptions, StsOptions, Sweep, Target, read_tasks
 from search.migration import MigrationOptions
 
-PACKAGES = (indexer, search, dedup, evaluation, export, migration)
+PACKAGES = (indexer, search, dedup, erasure, evaluation, export, migration)
 
 WRONG: tuple[Any, ...] = (None, 3, 3.5, "x", [], object(), b"x", {}, ["x"], True)
 VALUES = {name for module in PACKAGES for name in module.__all__
@@ -87,6 +87,8 @@ def calls(place: Place, engine: SearchEngine) -> dict[str, Call]:
         "build_index": {"corpus": [], **at, "config": place.config},
         "compact_index": at,
         "delete_documents": {**at, "ids": ["d9"], "ignore_missing": True},
+        "erase_documents": {**at, "ids": ["d9"], "proof": place.folder / "erased.json"},
+        "verify_erased": {"proof": place.folder / "erased.json"},
         "plan_sync": {"corpus": [], **at},
         "sync_index": {"corpus": [], **at, "config": place.config, "force": True},
         "cancel_pending": at,

@@ -13,6 +13,7 @@ PACKAGES = (
     "search",
     "search.dedup",
     "search.distill",
+    "search.erasure",
     "search.evaluation",
     "search.export",
     "search.migration",

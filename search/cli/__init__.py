@@ -30,6 +30,7 @@ _COMMANDS = {
     "add": ("search.cli.change:add", "Add documents to an index, or replace them by id."),
     "sync": ("search.cli.sync:sync", "Make an index equal to its sources: add, replace and delete documents."),
     "delete": ("search.cli.change:delete", "Delete documents from an index."),
+    "erase": ("search.cli.erase:command", "Remove documents from every file of an index, and prove it."),
     "refit": ("search.cli.change:refit", "Refit the whitening, or choose the index type again."),
     "compact": (
         "search.cli.change:compact",

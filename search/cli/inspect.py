@@ -56,23 +56,32 @@ def inspect(index: Path, latency: bool, recipe: bool, **options: Any) -> None:
 
 
 @click.command("verify")
-@click.argument("index", type=PATH)
+@click.argument("index", type=PATH, required=False)
+@click.option("--erased", type=PATH, metavar="FILE", help="Proof of isotrope erase: search all files again for the "
+              "erased documents. Default INDEX: the path in the proof.")  # fmt: skip
 @json_option
 @quiet_option
-def verify(index: Path, as_json: bool, quiet: bool) -> None:
+def verify(index: Path | None, erased: Path | None, as_json: bool, quiet: bool) -> None:
     """Check every byte and count of an index.
 
     INDEX is a path or a URL in object storage (s3://, gs:// or az://).
     Prints one problem per line, and exits with 1 if there are any.
 
     \b
-    Example, on the index of `make demo`:
+    Examples, on the index of `make demo`:
       isotrope verify demo/index
+      isotrope verify --erased erased.json
     """
+    from search.cli.erase import verify_erasure
     from search.cli.output import print_json, print_line
     from search.cli.progress import ProgressBar
     from search.verify import verify_index
 
+    if erased is not None:
+        verify_erasure(erased, index, as_json, quiet)
+        return
+    if index is None:
+        raise click.UsageError("Missing argument 'INDEX'. Expected an index, or a proof with --erased.")
     with ProgressBar(quiet) as progress:
         progress.phase("hashing files", None)
         report = verify_index(index, lambda _: progress.advance(1))

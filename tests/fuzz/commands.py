@@ -141,6 +141,7 @@ _WRITING: tuple[tuple[str, ...], ...] = (
     ("delete", "{index}", "d2", "d5"),
     ("delete", "{index}", "--ids-file", "ids.txt"),
     ("delete", "{index}", "--where", "year = 1991"),
+    ("erase", "{index}", "d2", "--proof", "{out}"),
     ("refit", "{index}"),
     ("refit", "{index}", "--set", "whitening.strength=0.5"),
     ("refit", "{index}", "--config", "recipe.toml"),
@@ -242,7 +243,7 @@ def _some(options: Sequence[click.Option], most: int) -> st.SearchStrategy[list[
 
 def _written(argv: Sequence[str]) -> str | None:
     """Return the index that a command creates or changes."""
-    if argv[0] in ("add", "delete", "refit", "compact"):
+    if argv[0] in ("add", "delete", "erase", "refit", "compact"):
         return argv[1]
     return argv[2] if argv[0] == "build" else None
 

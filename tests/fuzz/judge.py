@@ -86,7 +86,7 @@ def _where(name: str, before: Snapshot) -> str:
 
 def _may_change(name: str, command: Command, before: Snapshot, after: Snapshot, root: Path) -> bool:
     if any(name == path or name.startswith(f"{path}/") or path.startswith(f"{name}/") for path in _WRITABLE):
-        return name in after
+        return name in after or (command.argv[0] == "erase" and name.startswith("cache/bm25"))
     if command.writes is not None:
         index = _relative(command.writes, root)
         if name == index or (name.startswith(f"{index}/") and _is_index_or_new(index, before)):

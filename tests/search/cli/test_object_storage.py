@@ -45,8 +45,15 @@ def test_build_query_and_inspect_by_url(
     assert json.loads(built[1])["index"] == url
     use_cache(tmp_path / "reader")
     assert run(capsys, monkeypatch, "query", url, "whales", "--json")[0] == 0
-    for command in ("inspect", "verify", "delete"):
-        status, out, err = run(capsys, monkeypatch, command, url, *(["d1"] if command == "delete" else []))
+    proof = "erased.json"
+    for command, *more in (
+        ("inspect",),
+        ("verify",),
+        ("delete", "d1"),
+        ("erase", "d2", "--proof", proof),
+        ("verify", "--erased", proof),
+    ):
+        status, out, err = run(capsys, monkeypatch, command, url, *more)
         assert (status, url in out) == (0, True), err
     status, out, _ = run(
         capsys, monkeypatch, "dedup", url, "--threshold", "0.99", "--json", "--quiet", "-o", "d.parquet"

@@ -17,6 +17,7 @@ from indexer.progress import NoProgress
 from indexer.recipe.run_options import RunOptions
 from indexer.transforms import transform_from_bytes
 from search import SearchEngine
+from search.erasure import erase_documents
 from search.index import Index, LiveRows
 from search.migration import MigrationOptions, map_index, rescore_index
 from search.migration.comparison import measure_encoders
@@ -148,6 +149,20 @@ def test_what_is_refused(index: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="contains no transform"):
         SearchEngine(index).search(QUERY)
     assert len(SearchEngine(index).search(QUERY, 3, rerank_depth=0)) == 3
+
+
+def test_an_erasure_removes_the_kept_vectors_and_refuses_a_query_encoder(index: Path, tmp_path: Path) -> None:
+    erased = Index.open(index).documents.ids([3])
+    rescore_index(index, tmp_path / "rescorer", TASK, DEPTH)
+    SearchEngine(index).search(QUERY, 5)
+    assert (tmp_path / "rescorer" / VECTORS).exists()
+    report = erase_documents(index, erased, tmp_path / "erased.json")
+    assert not (tmp_path / "rescorer" / VECTORS).exists()
+    assert "the transform of the rescorer" in report.notes[0]
+    assert len(SearchEngine(index).search(QUERY, 5)) == 5
+    map_index(index, tmp_path / "map", TASK)
+    with pytest.raises(ConfigError, match="fits the vectors of the present generation only"):
+        erase_documents(index, Index.open(index).documents.ids([3]), tmp_path / "second.json")
 
 
 def test_the_command_line(index: Path, tmp_path: Path) -> None:

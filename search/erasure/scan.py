@@ -1,0 +1,149 @@
+"""Search one file for the traces of documents: its bytes, and the decoded contents of Parquet, JSON and ZIP files."""
+
+import hashlib
+import json
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec import Struct
+
+from indexer.pipeline.erase import keyed_id
+from search.erasure.patterns import Bytes, joined, normalised
+from search.erasure.traces import Kind, Traces, strings_in
+
+ID, FILE = "id", "file"  # kinds of traces beside those of `Kind`: a value of an id field, the sha256 of a whole file
+POSSIBLE: Kind = "word"  # may be another word that equals an id
+_ORDER = (ID, POSSIBLE, "text", "vector", "code", FILE)
+_BLOCK = 4 << 20
+_PARQUET, _ZIP = b"PAR1", b"PK\3\4"
+_ID_FIELDS = {"id", "_id", "ids"}
+
+
+class SearchedFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file with its sha256 before and after an erasure, several if generations differed; without `after` it is gone.
+
+    `by` are the kinds of traces that it was searched for, `found` those that it contains.
+    """
+
+    file: str
+    before: list[str] = []
+    after: str | None = None
+    by: tuple[str, ...] = ()
+    found: tuple[str, ...] = ()
+
+
+class Scanner:
+    """Searches files for keyed `ids`, for `traces`, and for whole files by the sha256 of those that are `gone`."""
+
+    def __init__(self, salt: str, ids: Iterable[str], traces: Traces, gone: set[str]) -> None:
+        self._salt, self._ids, self._gone = salt, set(ids), gone
+        self._searchers = traces.searchers(salt)
+        self._reach = max(searcher.reach for searcher in self._searchers.values()) + 1  # bytes that blocks must share
+
+    def search(self, path: Path, name: str, before: Sequence[str] = ()) -> SearchedFile:
+        """Search a file. Raises OSError."""
+        digest = hashlib.sha256()
+        with path.open("rb") as file:
+            start = file.read(1 << 16)
+            file.seek(0)
+            is_text = b"\0" not in start
+            found, by = self._stream(file, is_text, digest), {"text", "vector", "code", FILE}
+        if digest.hexdigest() in self._gone:
+            found.add(FILE)
+        try:
+            if start.startswith(_ZIP):
+                found |= self._zip(path)
+            decoded = self._decoded(path, start)
+        except (pa.ArrowException, zipfile.BadZipFile) as error:
+            raise OSError(0, f"cannot be decoded, so it cannot be searched: {error}", str(path)) from error
+        by |= {POSSIBLE} if is_text or decoded is not None else set()
+        by |= {ID} if decoded is not None else set()
+        found |= decoded or set()
+        kinds = [tuple(kind for kind in _ORDER if kind in chosen) for chosen in (by, found)]
+        return SearchedFile(file=name, before=list(before), after=digest.hexdigest(), by=kinds[0], found=kinds[1])
+
+    def _stream(self, file: IO[bytes], words: bool, digest: Any = None) -> set[str]:
+        found, raw, plain = set[str](), np.zeros(0, np.uint8), np.full(1, ord(" "), np.uint8)
+        while block := file.read(_BLOCK):
+            if digest is not None:
+                digest.update(block)
+            data = np.frombuffer(block, np.uint8)
+            raw = np.concatenate([raw, data])
+            plain = np.concatenate([plain, normalised(data, int(plain[-1]))])
+            found |= self._bytes(raw) | self._text(plain, words)
+            raw, plain = raw[-self._reach :], plain[-self._reach :]
+        if words:  # the last one
+            found |= self._text(np.append(plain, np.uint8(ord(" "))), words)
+        return found
+
+    def _bytes(self, data: Bytes) -> set[str]:
+        return {kind for kind in ("vector", "code") if self._finds(kind, data)}
+
+    def _text(self, plain: Bytes, words: bool = True) -> set[str]:
+        found = {"text"} if self._finds("text", plain) else set[str]()
+        return found | ({POSSIBLE} if words and self._finds(POSSIBLE, plain) else set())
+
+    def _finds(self, kind: Kind, data: Bytes) -> bool:
+        return bool(self._searchers[kind].found(data))
+
+    def _has_id(self, values: Iterable[object]) -> bool:
+        return any(isinstance(value, str) and keyed_id(self._salt, value) in self._ids for value in values)
+
+    def _decoded(self, path: Path, start: bytes) -> set[str] | None:
+        """Search the decoded values of a file; None for other formats, and for text that only looks like JSON."""
+        if start.startswith(_PARQUET):
+            return self._parquet(path)
+        try:
+            return self._json(path) if path.suffix in (".json", ".jsonl") else None
+        except ValueError:
+            return None
+
+    def _parquet(self, path: Path) -> set[str]:
+        found = set[str]()
+        with pq.ParquetFile(path, pre_buffer=False) as file:
+            for batch in file.iter_batches(8192, use_threads=False):
+                for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                    if "string" not in str(column.type):
+                        buffers = [buffer for buffer in column.buffers() if buffer is not None and buffer.size]
+                        found = found.union(*(self._bytes(np.frombuffer(buffer, np.uint8)) for buffer in buffers))
+                        continue
+                    strings = list(strings_in(column.to_pylist()))
+                    found |= self._text(normalised(joined(strings)))
+                    if name in _ID_FIELDS and self._has_id(strings):
+                        found.add(ID)
+        return found
+
+    def _json(self, path: Path) -> set[str]:
+        """Search the strings of a JSON file, or of every line of a JSONL file. Raises ValueError."""
+        text = path.read_text("utf-8", "surrogatepass")
+        values = [text] if path.suffix == ".json" else [line for line in text.split("\n") if line.strip()]
+        fields = [field for value in values for field in _fields(json.loads(value))]
+        found = self._text(normalised(joined(string for _, string in fields)))
+        return found | ({ID} if self._has_id(string for key, string in fields if key in _ID_FIELDS) else set())
+
+    def _zip(self, path: Path) -> set[str]:
+        """Search the members of a ZIP archive, such as a file of moments."""
+        found = set[str]()
+        with zipfile.ZipFile(path) as archive:
+            for name in archive.namelist():
+                with archive.open(name) as member:
+                    found |= self._stream(member, words=False)
+        return found
+
+
+def _fields(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the strings of a JSON value, each with the name of its field."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, list):
+        for each in value:
+            yield from _fields(each, key)
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            yield "", name
+            yield from _fields(each, name)
