@@ -21,7 +21,8 @@ _LEAST_MESSAGE = 20  # characters
 
 @pytest.mark.check
 @pytest.mark.parametrize(
-    "name", ["how-to/change", "how-to/clean-csv", "how-to/files", "how-to/keep-recall", "how-to/vectors"]
+    "name",
+    ["how-to/change", "how-to/clean-csv", "how-to/erase", "how-to/files", "how-to/keep-recall", "how-to/vectors"],
 )
 def test_a_reader_who_follows_a_page_in_an_empty_folder_sees_what_it_shows(name: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
