@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from indexer.arrays import Float64Array, Vectors
 from indexer.encoders.load import open_encoder
@@ -54,7 +54,7 @@ class AffineMap:
 
     def write(self, file: Path) -> None:
         """Write the map."""
-        save_file({"matrix": np.ascontiguousarray(self.matrix), "bias": self.bias}, file)
+        file.write_bytes(save({"matrix": np.ascontiguousarray(self.matrix), "bias": self.bias}))
 
 
 @dataclass(frozen=True)

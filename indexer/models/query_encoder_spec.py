@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from indexer.errors import ConfigError, MismatchError, ModelError, spelled
+from indexer.errors import ConfigError, MismatchError, ModelError, as_argument, spelled
 from indexer.hashing import fingerprint
 from indexer.models.encoder_spec import EncoderSpec
 from indexer.models.model_files import file_sha256
@@ -60,11 +60,11 @@ def resolve_query_encoder(folder: str | Path, manifest: Manifest, expected: str 
     """
     place = Path(folder)
     if not (place / FILE).is_file():
-        moved = spelled("name its folder with encode_queries_by", "name its folder with --encoder")
-        recorded = f" The recipe of the index names it. Fix: {moved}, or use {_own_encoder()}." if expected else ""
+        found = f"contains no {FILE}" if place.is_dir() else "no such folder"
+        made = spelled("distill_index or map_index", "isotrope distill or isotrope migrate --mode map")
+        recorded = f" The recipe of the index names it. Fix: {record_query_encoder()}, or use {_own_encoder()}."
         raise ModelError(
-            f"{place}: contains no {FILE}; expected a query encoder, a folder from "
-            f"{spelled('distill_index', 'isotrope distill')}.{recorded}"
+            f"{place}: {found}; expected a query encoder, a folder from {made}.{recorded if expected else ''}"
         )
     described = read_json(place / FILE, QueryEncoderFile)
     if described.format != FORMAT:
@@ -110,14 +110,18 @@ def require_no_query_encoder(config: BuildConfig) -> None:
     if config.queries.encoder:
         raise ConfigError(
             f'queries.encoder is "{config.queries.encoder}", which fits the vectors of the present generation only; '
-            f"this command changes them. Fix: answer by {_own_encoder()}; then make the query encoder again from the "
-            "result."
+            f"this command changes them. Fix: go back to the index's own encoder in the same command "
+            f"({as_argument('set', 'queries.encoder=')}), then make the query encoder again from the result."
         )
+
+
+def forget_query_encoder(index: str = "INDEX") -> str:
+    """Return the call that removes the query encoder from an index's recipe."""
+    call = "INDEX" if index == "INDEX" else repr(index)
+    return spelled(f'refit_index({call}, ["queries.encoder="])', f'isotrope refit {index} --queries-by ""')
 
 
 def _own_encoder() -> str:
     """Return the calls that answer by the index's own encoder, now and from now on."""
-    return "the index's own encoder: " + spelled(
-        """encode_queries_by(""), or refit_index(INDEX, ['queries.encoder=""'])""",
-        '--encoder "", or isotrope refit INDEX --queries-by ""',
-    )
+    once = spelled('encode_queries_by("")', 'query --encoder ""')
+    return f"the index's own encoder: {once}, or {forget_query_encoder()}"

@@ -457,12 +457,17 @@ def changed_settings(
     The hash of a reranker's weights is left out."""
     old, new = before.to_dict(), after.to_dict()
     return tuple(
-        f"{section}.{key} {old.get(section, {}).get(key)} -> {new.get(section, {}).get(key)}"
+        f"{section}.{key} {_value(old, section, key)} -> {_value(new, section, key)}"
         for section in dict.fromkeys([*old, *new])
         if sections is None or section in sections
         for key in dict.fromkeys([*old.get(section, {}), *new.get(section, {})])
         if old.get(section, {}).get(key) != new.get(section, {}).get(key) and key != "sha256"
     )
+
+
+def _value(recipe: Mapping[str, Any], section: str, key: str) -> Any:
+    value = recipe.get(section, {}).get(key)
+    return '""' if value == "" else value
 
 
 def shown(assignment: str) -> str:

@@ -102,7 +102,7 @@ def verify(index: Path | None, erased: Path | None, as_json: bool, quiet: bool) 
 @click.argument("index", type=PATH)
 @output_option("HTML file to write.", required=True)
 @click.option("--results", multiple=True, type=PATH, metavar="FILE", help="Result file of isotrope evaluate, tune, "
-              "diff or migrate to show; repeatable.")  # fmt: skip
+              "diff, migrate or distill to show; repeatable.")  # fmt: skip
 @click.option("--duplicates", type=PATH, metavar="FILE", help="File of isotrope dedup to show: sizes, scores, sample "
               "clusters.")  # fmt: skip
 @click.option("--recall", is_flag=True, help="Measure recall@10 and latency too; this loads the encoder.")

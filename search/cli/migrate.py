@@ -12,7 +12,10 @@ from search.cli.options import (
     encoder_options,
     given_flags,
     recipe_reads,
-    result_options,
+    force_option,
+    json_option,
+    output_option,
+    quiet_option,
     run_options,
     worker_options,
 )
@@ -37,7 +40,10 @@ if TYPE_CHECKING:
 @encoder_options
 @worker_options
 @review_options
-@result_options
+@output_option("File for the result as JSON; with --mode rescore or map, the new folder for it.")
+@force_option
+@json_option
+@quiet_option
 def command(index: Path, new_model: str, assignments: tuple[str, ...], mode: str | None, **options: Any) -> None:
     """Change the encoder of an index, after a measured comparison.
 
@@ -74,13 +80,18 @@ def _compare(
     """Compare the encoders, and with a mode record a map or a rescorer in the folder -o."""
     from functools import partial
 
+    from indexer.system.output_files import check_output_folder
     from search.cli.output import print_measured, stdout_free_for
     from search.migration import MigrationOptions, compare_encoders, map_index, rescore_index
 
     if given := given_flags(["review", "fail_over", "allow_low_recall"]):
-        raise click.UsageError(f"{given[0]} is for every document encoded anew. Fix: add --mode full, or leave it out.")
+        raise click.UsageError(f"{given[0]} is for --mode full. Fix: add it, or leave {given[0]} out.")
     task = MigrationOptions(model, assignments, options["sample"], options["model"], options["cache"])
     folder, run = options["output"], run_options(options)
+    if mode is not None and folder is None:
+        raise click.UsageError(f"--mode {mode} writes a folder. Fix: name it with -o FOLDER.")
+    if mode is not None:
+        check_output_folder(folder)
     _print_price(index, task)
     if mode is None:
         check_output_options(options, index, model or None, *recipe_reads(None, index))
@@ -89,14 +100,13 @@ def _compare(
             with stdout_free_for(folder):
                 click.echo(f"\nuse it: {result['choice']['command']}")
         return
-    if folder is None:
-        raise click.UsageError(f"--mode {mode} writes a folder. Fix: name it with -o FOLDER.")
     change = partial(map_index, index, folder, task)
     if mode == "rescore":
         change = partial(rescore_index, index, folder, task, options["depth"])
     print_measured({**options, "output": None}, lambda progress: change(run, progress))
     if not options["as_json"]:
-        click.echo(f"\n{index}: the next generation uses {folder}.")
+        undo = '--queries-by ""' if mode == "map" else "--set rerank.model="
+        click.echo(f"\n{index}: uses {folder} from now on. Back: isotrope refit {index} {undo}")
 
 
 def _print_price(index: Path, task: "MigrationOptions") -> None:
@@ -108,7 +118,8 @@ def _print_price(index: Path, task: "MigrationOptions") -> None:
     from search.migration.tables import price_in_words
 
     opened = Index.open(index)
-    print_note(price_in_words(migration_price(opened, migrated_recipe(opened, task.model, task.assignments))))
+    price = migration_price(opened, migrated_recipe(opened, task.model, task.assignments))
+    print_note(price_in_words(price.to_dict()))
 
 
 def _migrate(index: Path, model: str, assignments: tuple[str, ...], options: Mapping[str, Any]) -> None:

@@ -49,7 +49,15 @@ def _accepts(index: Path, manifest: "Manifest", options: Mapping[str, Any]) -> b
     if limit is not None and changed > limit:
         print_note(f"{percent(changed)} of the hits would change; --fail-over allows {percent(limit)}")
         return False
-    return not options["review"] or click.confirm("Publish this generation?", err=True)
+    if not options["review"]:
+        return True
+    try:
+        return click.confirm("Publish this generation?", err=True)
+    except click.Abort:
+        if sys.stdin is not None and sys.stdin.isatty():
+            raise
+        print_note("--review asks a question, but standard input has ended. Without a terminal, use --fail-over SHARE")
+        return False
 
 
 def _changed(index: Path, manifest: "Manifest", options: Mapping[str, Any]) -> float:

@@ -30,6 +30,8 @@ from search.distill.table import (
 )
 from search.engine import SearchEngine
 from search.evaluation.result import Clock, Result, how_built, write_result
+from search.evaluation.retrieval.beir import read_judged
+from search.evaluation.sts.data import read_tasks
 from search.evaluation.tune.unlabelled import LEAST_PAIRS, DrawnPair, draw_pairs
 from search.index import Index
 from search.result_files import open_output_folder
@@ -85,6 +87,8 @@ def distill_index(
             f"{opened.path}: its embeddings came with the corpus, so there is no encoder whose questions a table could "
             "learn. Fix: build an index with an encoder."
         )
+    judged = [read_judged(folder) for folder in task.beir]
+    similar = read_tasks(*task.sts) if task.sts else []
     progress.phase("reading", None)
     pairs = _questions(opened)
     spec = opened.encoder_spec(task.model)
@@ -105,10 +109,10 @@ def distill_index(
     with open_output_folder(folder) as written:
         write_folder(written, tokenizer, table.vectors, space)
         with _engines(opened, written, task, options) as engines:
-            for judged in task.beir:
-                measure_judged(engines, judged, task.hybrid, losses, progress)
-            if task.sts:
-                measure_similar(engines, task.sts, losses, progress)
+            for queries in judged:
+                measure_judged(engines, queries, task.hybrid, losses, progress)
+            for each in similar:
+                measure_similar(engines, each, losses, progress)
         result = _result(clock, opened, losses, table, folder)
         write_result(written / MEASUREMENT, result)
     return result

@@ -8,7 +8,6 @@ similar   STS pairs: Spearman's correlation
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -19,9 +18,9 @@ from indexer.arrays import Float64Array
 from indexer.progress import Progress
 from search.engine import SearchEngine
 from search.evaluation.bootstrap import Difference, Interval, draw_counts, mean_difference, mean_interval
-from search.evaluation.retrieval.beir import read_judged
+from search.evaluation.retrieval.beir import JudgedQueries
 from search.evaluation.retrieval.metrics import measure
-from search.evaluation.sts.data import read_tasks
+from search.evaluation.sts.data import Task
 from search.evaluation.sts.fit import task_texts
 from search.evaluation.sts.score import cosines, task_estimates
 from search.evaluation.tune.unlabelled import DrawnPair
@@ -104,9 +103,8 @@ def _milliseconds(engine: SearchEngine, texts: Sequence[str]) -> float:
     return 1000 * median(seconds)
 
 
-def measure_judged(engines: Engines, folder: Path, hybrid: bool, losses: Losses, progress: Progress) -> None:
-    """Measure the judged queries of a BEIR folder, without and with BM25. Raises EvaluationError for other ids."""
-    judged = read_judged(folder)
+def measure_judged(engines: Engines, judged: JudgedQueries, hybrid: bool, losses: Losses, progress: Progress) -> None:
+    """Measure judged queries, without and with BM25. Raises EvaluationError for other ids than those of the index."""
     engine = next(iter(engines.values()))
     names = engine.index.ids.find({name for of in judged.judgements.values() for name in of})
     losses.notes += judged.match(names.keys())
@@ -125,20 +123,18 @@ def measure_judged(engines: Engines, folder: Path, hybrid: bool, losses: Losses,
         losses.add(f"{judged.name}{kind}", f"nDCG@{_FIRST}", values)
 
 
-def measure_similar(engines: Engines, sources: Sequence[Path], losses: Losses, progress: Progress) -> None:
-    """Measure STS pairs; both sentences are queries. Raises EvaluationError for sets that cannot be read."""
-    for task in read_tasks(*sources):
-        progress.phase(task.name, None)
-        texts = list(dict.fromkeys(task_texts(task)))
-        places = {text: place for place, text in enumerate(texts)}
-        sides = [
-            [np.array([places[text] for text in side]) for side in (subset.first, subset.second)]
-            for subset in task.subsets
-        ]
-        vectors = [np.asarray(engine.embed(texts), np.float64) for engine in engines.values()]
-        by_label = [[cosines(rows, *both) for both in sides] for rows in vectors]
-        estimates = task_estimates(task, by_label, list(engines), ["all"])["all"]
-        losses.files |= task.files
-        figures = {label: estimate.interval for label, estimate in zip(engines, estimates, strict=True)}
-        questions = sum(len(subset.scores) for subset in task.subsets)
-        losses.add_figures(task.name, "Spearman", figures, estimates[1].less(estimates[0]), questions, {})
+def measure_similar(engines: Engines, task: Task, losses: Losses, progress: Progress) -> None:
+    """Measure the pairs of an STS task; both sentences are queries."""
+    progress.phase(task.name, None)
+    texts = list(dict.fromkeys(task_texts(task)))
+    places = {text: place for place, text in enumerate(texts)}
+    sides = [
+        [np.array([places[text] for text in side]) for side in (subset.first, subset.second)] for subset in task.subsets
+    ]
+    vectors = [np.asarray(engine.embed(texts), np.float64) for engine in engines.values()]
+    by_label = [[cosines(rows, *both) for both in sides] for rows in vectors]
+    estimates = task_estimates(task, by_label, list(engines), ["all"])["all"]
+    losses.files |= task.files
+    figures = {label: estimate.interval for label, estimate in zip(engines, estimates, strict=True)}
+    questions = sum(len(subset.scores) for subset in task.subsets)
+    losses.add_figures(task.name, "Spearman", figures, estimates[1].less(estimates[0]), questions, {})

@@ -14,6 +14,7 @@ import numpy as np
 
 from indexer.arrays import Float64Array
 from indexer.errors import ConfigError, as_argument, spelled
+from indexer.models import query_encoder_spec
 from indexer.models.resolution import resolve_spec
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.config import BuildConfig
@@ -118,6 +119,7 @@ def _subjects(index: str | Path, task: MigrationOptions, options: RunOptions) ->
     """Return the index and the recipe with the new encoder. Raises ConfigError if they cannot be compared."""
     require_at_least("sample", task.sample, LEAST_PAIRS)
     opened = Index.open(index)
+    _require_plain(opened, task.model)
     config = migrated_recipe(opened, task.model, task.assignments)
     if not opened.config.encoder.traits.encodes_texts or not config.encoder.traits.encodes_texts:
         raise ConfigError(
@@ -128,6 +130,20 @@ def _subjects(index: str | Path, task: MigrationOptions, options: RunOptions) ->
     old, new = Target.of_index(index, task.here, options), Target.of_recipe(config, options)
     require_another_encoder(opened, config)
     return old, new
+
+
+def _require_plain(index: Index, model: str) -> None:
+    """Raise ConfigError if a query encoder would spoil the comparison."""
+    if model and (Path(model).expanduser() / query_encoder_spec.FILE).is_file():
+        raise ConfigError(
+            f"{model}: is a query encoder, fitted to the documents of an index, so questions drawn from them cannot "
+            "judge it. Fix: name the model itself."
+        )
+    if recorded := index.config.queries.encoder:
+        raise ConfigError(
+            f"{index.path}: its questions are encoded by {recorded}, not by its own encoder, which the comparison is "
+            f"with. Fix: {query_encoder_spec.forget_query_encoder(str(index.path))} first."
+        )
 
 
 def require_another_encoder(index: Index, config: BuildConfig) -> None:

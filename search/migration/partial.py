@@ -8,6 +8,7 @@ Both compare the encoders first, write a folder, and publish a generation whose 
 """
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from indexer.system.output_files import check_output_folder, refuse_inside_index
 from indexer.transforms import transform_to_bytes
 from indexer.typed_arguments import checked
 from search.evaluation.result import Result
+from search.evaluation.tables import interval_text
 from search.index import Index
 from search.migration.comparison import Comparison, MigrationOptions, measure_encoders
 from search.migration.maps import MAP_KINDS, MapKind, fit_map
@@ -50,6 +52,7 @@ def map_index(
 
     def write(compared: Comparison, folder: Path) -> list[str]:
         kind = best_map(compared.result)
+        _note_loss(compared.result, f"questions mapped, {kind}")
         fitted = fit_map(kind, compared.encoded.sides)
         fitted.write(folder / query_encoder_spec.MAP)
         manifest = compared.index.manifest
@@ -89,6 +92,7 @@ def rescore_index(
         )
 
     def write(compared: Comparison, folder: Path) -> list[str]:
+        _note_loss(compared.result, f"{depth} candidates rescored")
         (folder / rescorer_spec.TRANSFORM).write_bytes(transform_to_bytes(compared.encoded.new.transform))
         described = rescorer_spec.RescorerFile(format=rescorer_spec.FORMAT, encoder=_settings(compared))
         (folder / rescorer_spec.FILE).write_bytes(msgspec.json.format(msgspec.json.encode(described)))
@@ -121,6 +125,15 @@ def best_map(result: Result) -> MapKind:
     """Return the kind of map with the highest mean reciprocal rank."""
     measured = {row["setting"]: row["measure"]["MRR"]["value"] for row in result.results}
     return max(MAP_KINDS, key=lambda kind: float(measured[f"questions mapped, {kind}"]))
+
+
+def _note_loss(result: Result, setting: str) -> None:
+    """Warn if the measured way is decidedly worse than the index as it is."""
+    gains = [pair["measure"]["MRR"] for pair in result.comparisons or () if pair["setting"] == setting]
+    if gains and gains[0]["decided"] and gains[0]["value"] < 0:
+        warnings.warn(
+            f"{setting}: worse than the index as it is, {interval_text(gains[0], form='+.2f')} MRR x 100", stacklevel=3
+        )
 
 
 def _settings(compared: Comparison) -> dict[str, Any]:
