@@ -227,6 +227,8 @@ def test_what_cannot_be_distilled(index: Path, tmp_path: Path) -> None:
     (tmp_path / "full" / "file").touch()
     with pytest.raises(ExistsError):
         distill_index(index, tmp_path / "full")
+    with pytest.raises(EvaluationError, match="expected a BEIR folder"):
+        distill_index(index, tmp_path / "table", DistillOptions(beir=(tmp_path / "none",)))
     small = tmp_path / "small"
     build_index(DOCUMENTS, small, Index.open(index).config)
     with pytest.raises(EvaluationError, match="too few to measure a table"):

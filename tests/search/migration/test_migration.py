@@ -200,7 +200,7 @@ def test_given_vectors_are_replaced_by_a_model_without_a_comparison(
 def test_the_command_compares_then_migrates(large: Path, tmp_path: Path) -> None:
     output = tmp_path / "result.json"
     arguments = ["migrate", str(large), "--set", LAYERS[0]]
-    assert "Price of encoding" in isotrope(*arguments, "-o", str(output)).stdout
+    assert "encoding every document: 70 documents" in isotrope(*arguments, "-o", str(output)).stdout
     assert read_result(output).kind == "migrate"
     refused = isotrope(*arguments, "--mode", "full", "--sample", "60")
     assert "--sample is for the comparison" in refused.stderr

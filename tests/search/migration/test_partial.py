@@ -19,7 +19,7 @@ from indexer.transforms import transform_from_bytes
 from search import SearchEngine
 from search.erasure import erase_documents
 from search.index import Index, LiveRows
-from search.migration import MigrationOptions, map_index, rescore_index
+from search.migration import MigrationOptions, compare_encoders, map_index, rescore_index
 from search.migration.comparison import measure_encoders
 from search.migration.maps import fit_map
 from search.migration.partial import best_map
@@ -72,6 +72,10 @@ def test_a_mapped_index_answers_by_the_new_encoder_and_the_stored_vectors(index:
     delete_documents(index, ["d3"])
     assert SearchEngine(index).search("whale song", 3)
     verify_index(index)
+    with pytest.raises(ConfigError, match="not by its own encoder"):
+        compare_encoders(index, TASK)
+    with pytest.raises(ConfigError, match="is a query encoder"):
+        compare_encoders(index, MigrationOptions(str(tmp_path / "map")))
     with pytest.raises(ConfigError, match=r"queries\.encoder"):  # a new space
         refit_index(index)
 
