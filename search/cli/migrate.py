@@ -1,6 +1,6 @@
 """`isotrope migrate`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,8 @@ from search.cli.options import (
 from search.cli.review import review_options, reviewed
 
 if TYPE_CHECKING:
+    from indexer.progress import Progress
+    from search.evaluation.result import Result
     from search.migration import MigrationOptions
 
 
@@ -36,6 +38,14 @@ if TYPE_CHECKING:
 @click.option("--depth", type=int, default=100, show_default=True, help="With --mode rescore: hits to order.")
 @click.option("--sample", type=int, default=1500, show_default=True, help="Documents to compare on.")
 @click.option("--cache", type=PATH, metavar="DIR", help="Folder that keeps the sample's embeddings between runs.")
+@click.option("--to-index", type=PATH, metavar="INDEX", help="Compare with this index of the same documents, by the "
+              "judged queries of --beir.")  # fmt: skip
+@click.option("--beir", type=PATH, metavar="FOLDER", help="With --to-index: BEIR folder with the judged queries.")
+@click.option("--split", default="test", show_default=True, help="With --beir: judgements to use, qrels/SPLIT.tsv.")
+@click.option("--query-vectors", type=PATH, metavar="FILE.npy", help="With --beir: embeddings of the queries by the "
+              "model of INDEX, with their ids in FILE.ids.txt next to it.")  # fmt: skip
+@click.option("--to-query-vectors", type=PATH, metavar="FILE.npy", help="With --beir: embeddings of the queries by the "
+              "model of --to-index.")  # fmt: skip
 @click.option("--allow-low-recall", is_flag=True, help="Publish although the index misses index.recall.")
 @encoder_options
 @worker_options
@@ -58,6 +68,9 @@ def command(index: Path, new_model: str, assignments: tuple[str, ...], mode: str
     new encoder, which it makes as documents are met and keeps in the folder -o. --mode map encodes questions by the new
     encoder and maps them into the stored vectors; -o gets the map. Both compare first and encode no other document.
 
+    --to-index compares two indexes of the same documents, such as two sets of your own vectors, on judged queries. No
+    document is encoded. Queries are encoded by the model of an index, or their embeddings are read.
+
     \b
     Examples:
       isotrope migrate demo/index --to ./better-model
@@ -65,10 +78,15 @@ def command(index: Path, new_model: str, assignments: tuple[str, ...], mode: str
       isotrope migrate my-index --to ./better-model --mode full
       isotrope migrate my-index --to ./better-model --mode rescore --depth 50 -o my-rescorer
       isotrope migrate my-index --to ./better-model --mode map -o my-map
+      isotrope migrate old-index --to-index new-index --beir scifact
     """
     if mode != "rescore" and given_flags(["depth"]):
         raise click.UsageError("--depth is for --mode rescore. Fix: add it, or leave --depth out.")
-    if mode == "full":
+    if options["to_index"] is not None:
+        _compare_vectors(index, options)
+    elif given := given_flags(["beir", "split", "query_vectors", "to_query_vectors"]):
+        raise click.UsageError(f"{given[0]} is for a comparison with another index. Fix: name it with --to-index.")
+    elif mode == "full":
         _migrate(index, new_model, assignments, options)
     else:
         _compare(index, new_model, assignments, mode, options)
@@ -81,7 +99,7 @@ def _compare(
     from functools import partial
 
     from indexer.system.output_files import check_output_folder
-    from search.cli.output import print_measured, stdout_free_for
+    from search.cli.output import print_measured
     from search.migration import MigrationOptions, compare_encoders, map_index, rescore_index
 
     if given := given_flags(["review", "fail_over", "allow_low_recall"]):
@@ -95,10 +113,7 @@ def _compare(
     _print_price(index, task)
     if mode is None:
         check_output_options(options, index, model or None, *recipe_reads(None, index))
-        result = print_measured(options, lambda progress: compare_encoders(index, task, run, progress))
-        if not options["as_json"] and result["choice"]["command"]:
-            with stdout_free_for(folder):
-                click.echo(f"\nuse it: {result['choice']['command']}")
+        _print_compared(options, lambda progress: compare_encoders(index, task, run, progress))
         return
     change = partial(map_index, index, folder, task)
     if mode == "rescore":
@@ -107,6 +122,31 @@ def _compare(
     if not options["as_json"]:
         undo = '--queries-by ""' if mode == "map" else "--set rerank.model="
         click.echo(f"\n{index}: uses {folder} from now on. Back: isotrope refit {index} {undo}")
+
+
+def _compare_vectors(index: Path, options: Mapping[str, Any]) -> None:
+    from search.migration import GivenQueries, compare_vectors
+
+    fixed = ("new_model", "assignments", "mode", "sample", "cache", "model", "review", "fail_over", "allow_low_recall")
+    if given := given_flags(fixed):
+        raise click.UsageError(f"{given[0]} does not apply to --to-index, which changes nothing. Fix: leave it out.")
+    if options["beir"] is None:
+        raise click.UsageError("--to-index compares by judged queries. Fix: name their folder with --beir FOLDER.")
+    other = options["to_index"]
+    task = GivenQueries(options["beir"], options["query_vectors"], options["to_query_vectors"], options["split"])
+    check_output_options(options, index, other, task.folder, task.to_query_vectors)
+    run = run_options(options)
+    _print_compared(options, lambda progress: compare_vectors(index, other, task, run, progress))
+
+
+def _print_compared(options: Mapping[str, Any], measure: "Callable[[Progress], Result]") -> None:
+    """Print a comparison, and below it the use of the best way if it is better."""
+    from search.cli.output import print_measured, stdout_free_for
+
+    result = print_measured(options, measure)
+    if not options["as_json"] and result["choice"]["command"]:
+        with stdout_free_for(options["output"]):
+            click.echo(f"\nuse it: {result['choice']['command']}")
 
 
 def _print_price(index: Path, task: "MigrationOptions") -> None:

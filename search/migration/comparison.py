@@ -5,10 +5,10 @@ rank of its document among the answers of the sample; nDCG@10 is shown as well.
 """
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -27,13 +27,13 @@ from search.evaluation.target import Target
 from search.evaluation.tune.unlabelled import LEAST_PAIRS
 from search.formatting import counted
 from search.index import Index
-from search.migration.maps import MAP_KINDS
+from search.migration.maps import MAP_KINDS, MapKind
 from search.migration.price import migration_price
 from search.migration.recipe import migrated_recipe
 from search.migration.sample import TwiceEncoded, drawn_pairs, encode_twice
 
 DEPTHS = (20, 50, 100, 200)
-_CUT = 10  # of nDCG
+CUT = 10  # of nDCG
 Mode = Literal["full", "rescore", "map"]
 _OLD = "the index as it is"
 _NEW = "the new encoder alone"
@@ -56,17 +56,42 @@ class MigrationOptions:
 
 @dataclass(frozen=True)
 class MeasuredWay:
-    """A way to use the new encoder, with the rank of each question's document."""
+    """A way to use the new encoder, with the rank of each question's first relevant document."""
 
     setting: str
-    ranks: Float64Array  # from 1; ties count half
+    ranks: Float64Array  # from 1; inf: not found; ties count half
+    ndcg: Float64Array | None = None  # of judged queries; None: of the one document of each question
     mode: Mode = "full"
     depth: int | None = None  # of rescored candidates
 
     @property
     def measures(self) -> dict[str, Float64Array]:
         """The score of each question by name of the measure."""
-        return {"MRR": 1 / self.ranks, f"nDCG@{_CUT}": np.where(self.ranks <= _CUT, 1 / np.log2(1 + self.ranks), 0.0)}
+        gains = np.where(self.ranks <= CUT, 1 / np.log2(1 + self.ranks), 0.0) if self.ndcg is None else self.ndcg
+        return {"MRR": 1 / self.ranks, f"nDCG@{CUT}": gains}
+
+
+class Rankings(Protocol):
+    """Rankings of the same documents by two encoders. Each method returns `ranks` and `ndcg` of a `MeasuredWay`."""
+
+    @property
+    def documents(self) -> int:
+        """The number of ranked documents."""
+
+    def of_old(self) -> "Ranks":
+        """Rank by the old vectors."""
+
+    def of_new(self) -> "Ranks":
+        """Rank by the new vectors."""
+
+    def rescored(self, depth: int) -> "Ranks":
+        """Rank the first `depth` documents of the old vectors by the new ones."""
+
+    def mapped(self, kind: MapKind) -> "Ranks":
+        """Rank by the old vectors, with new questions that are mapped into their space."""
+
+
+Ranks = tuple[Float64Array, Float64Array | None]
 
 
 @checked
@@ -100,18 +125,14 @@ def measure_encoders(index: str | Path, task: MigrationOptions, options: RunOpti
     pairs = drawn_pairs(opened, task.sample)
     encoded = encode_twice(old, new, pairs, task.cache, progress)
     progress.phase("comparing", None)
-    ways = list(measured_ways(encoded))
-    counts = draw_counts(len(pairs), "migrate")
-    compared = [_compared(ways[0], way, counts) for way in ways[1:]]
+    ways = list(measured_ways(DrawnRankings(encoded)))
+    rows, compared, choice = compared_ways(ways, lambda way: migration_command(opened, task, way))
     protocol = {"measure": "MRR", "kind": "questions drawn from the documents", "questions": len(pairs)}
     provenance = clock.provenance(
         new.spec, {}, protocol=protocol, **how_built(old.config, opened), replaced=old.spec.identity.to_dict()
     )
-    added = {
-        "price": migration_price(opened, new.config).to_dict(),
-        "choice": _choice(ways, compared, opened, task),
-    }
-    rows, notes = [_row(way, counts) for way in ways], list(_notes(encoded, opened, task))
+    added = {"price": migration_price(opened, new.config).to_dict(), "choice": choice}
+    notes = list(_notes(encoded, opened, task))
     return Comparison(Result("migrate", provenance, rows, compared, notes, added), opened, new, encoded)
 
 
@@ -155,16 +176,35 @@ def require_another_encoder(index: Index, config: BuildConfig) -> None:
         )
 
 
-def measured_ways(encoded: TwiceEncoded) -> Iterator[MeasuredWay]:
+def measured_ways(rankings: Rankings) -> Iterator[MeasuredWay]:
     """Yield the ranks of every way: the old vectors, rescored candidates, mapped questions, the new vectors."""
-    old, new = encoded.old.scores, encoded.new.scores
-    yield MeasuredWay(_OLD, answer_ranks(old))
+    yield MeasuredWay(_OLD, *rankings.of_old())
     for depth in DEPTHS:
-        if depth < len(old):
-            yield MeasuredWay(f"{depth} candidates rescored", rescored_ranks(old, new, depth), "rescore", depth)
+        if depth < rankings.documents:
+            yield MeasuredWay(f"{depth} candidates rescored", *rankings.rescored(depth), "rescore", depth)
     for kind in MAP_KINDS:
-        yield MeasuredWay(f"questions mapped, {kind}", answer_ranks(encoded.mapped_scores(kind)), "map")
-    yield MeasuredWay(_NEW, answer_ranks(new))
+        yield MeasuredWay(f"questions mapped, {kind}", *rankings.mapped(kind), "map")
+    yield MeasuredWay(_NEW, *rankings.of_new())
+
+
+class DrawnRankings:
+    """Rankings of the answers of drawn questions."""
+
+    def __init__(self, encoded: TwiceEncoded) -> None:
+        self._encoded, self._old, self._new = encoded, encoded.old.scores, encoded.new.scores
+        self.documents = len(encoded.pairs)
+
+    def of_old(self) -> Ranks:
+        return answer_ranks(self._old), None
+
+    def of_new(self) -> Ranks:
+        return answer_ranks(self._new), None
+
+    def rescored(self, depth: int) -> Ranks:
+        return rescored_ranks(self._old, self._new, depth), None
+
+    def mapped(self, kind: MapKind) -> Ranks:
+        return answer_ranks(self._encoded.mapped_scores(kind)), None
 
 
 def answer_ranks(scores: Float64Array, allowed: Any = True) -> Float64Array:
@@ -183,6 +223,15 @@ def rescored_ranks(old: Float64Array, new: Float64Array, depth: int) -> Float64A
     return ranks
 
 
+def compared_ways(
+    ways: Sequence[MeasuredWay], command: Callable[[MeasuredWay], str]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]:
+    """Return a row for each way, its paired differences from the first way, and the choice with the way's command."""
+    counts = draw_counts(len(ways[0].ranks), "migrate")
+    compared = [_compared(ways[0], way, counts) for way in ways[1:]]
+    return [_row(way, counts) for way in ways], compared, _choice(ways, compared, command)
+
+
 def _row(way: MeasuredWay, counts: Float64Array) -> dict[str, Any]:
     figures = {name: mean_interval(values, counts).to_dict() for name, values in way.measures.items()}
     return {"setting": way.setting, "measure": figures, "queries": len(way.ranks)}
@@ -199,7 +248,7 @@ def _compared(old: MeasuredWay, way: MeasuredWay, counts: Float64Array) -> dict[
 
 
 def _choice(
-    ways: Sequence[MeasuredWay], compared: Sequence[Mapping[str, Any]], index: Index, task: MigrationOptions
+    ways: Sequence[MeasuredWay], compared: Sequence[Mapping[str, Any]], command: Callable[[MeasuredWay], str]
 ) -> dict[str, Any]:
     """Return the way with the highest score if it is better than the index as it is, with the reason and the command.
 
@@ -212,9 +261,8 @@ def _choice(
     decided = "decided: the 95 % interval excludes 0" if gain["decided"] else "not decided: the 95 % interval has 0"
     reason = decided if better else f"the new encoder is not better here; {decided}"
     way = ways[1 + best]
-    command = migration_command(index, task, way) if better else ""
-    setting = way.setting if better else ways[0].setting
-    return {"setting": setting, "reason": reason, "gain": gain, "best": way.setting, "command": command}
+    setting, named = (way.setting, command(way)) if better else (ways[0].setting, "")
+    return {"setting": setting, "reason": reason, "gain": gain, "best": way.setting, "command": named}
 
 
 def migration_command(index: Index, task: MigrationOptions, way: MeasuredWay) -> str:

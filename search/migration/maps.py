@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from indexer.arrays import Float64Array
+from indexer.arrays import Float64Array, Vectors
 from indexer.system.threads import single_blas_thread
 from search.query_encoder import AffineMap
 
@@ -58,6 +58,20 @@ def fit_map(kind: MapKind, sides: BothSides) -> FittedMap:
         matrix, penalty = _FITS[kind](new, old)
         bias = sides.old_questions.mean(axis=0) - sides.new_questions.mean(axis=0) @ matrix
     return FittedMap(matrix, bias, kind, penalty)
+
+
+def mapped_questions(kind: MapKind, sides: BothSides, paired: bool) -> Vectors:
+    """Return the new questions in the old space (m, k), each mapped by a fit on the questions of other folds.
+
+    If `paired`, question i comes from document i, and the fit leaves that document out as well.
+    """
+    fold, every = np.arange(len(sides.new_questions)) % FOLDS, np.ones(len(sides.new), bool)
+    mapped = np.empty(sides.old_questions.shape, np.float32)
+    for number in range(FOLDS):
+        seen, asked = fold != number, fold == number
+        fitted = fit_map(kind, sides.rows(seen if paired else every, seen))
+        mapped[asked] = fitted(sides.new_questions[asked])
+    return mapped
 
 
 def _centred(*groups: Float64Array) -> Float64Array:

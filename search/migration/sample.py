@@ -22,7 +22,7 @@ from search.evaluation.sweep import fit_setting
 from search.evaluation.target import Target
 from search.evaluation.tune.unlabelled import DrawnPair, draw_pairs
 from search.index import Index
-from search.migration.maps import FOLDS, BothSides, MapKind, fit_map
+from search.migration.maps import BothSides, MapKind, mapped_questions
 
 
 @dataclass(frozen=True)
@@ -70,14 +70,8 @@ class TwiceEncoded:
 
     def mapped_scores(self, kind: MapKind) -> Float64Array:
         """Return the scores (n, n) of new questions in the old space; each is mapped by a fit without its document."""
-        sides, (_, rows) = self.sides, self.old.vectors
-        fold = np.arange(len(self.pairs)) % FOLDS
-        scores = np.empty((len(self.pairs), len(self.pairs)))
-        for number in range(FOLDS):
-            seen, asked = fold != number, fold == number
-            fitted = fit_map(kind, sides.rows(seen, seen))
-            scores[asked] = best_rows(fitted(self.new.questions[asked]), rows, self.old.starts)
-        return scores
+        _, rows = self.old.vectors
+        return best_rows(mapped_questions(kind, self.sides, paired=True), rows, self.old.starts)
 
 
 def _of_documents(rows: Float32Array | Vectors, starts: npt.NDArray[np.int64]) -> Float64Array:

@@ -9,14 +9,16 @@ from search.formatting import counted, number, size
 
 
 def migration_tables(result: Result) -> Iterator[Table]:
-    """Yield the scores, with the price and the choice below them."""
+    """Yield the scores, with the price, if something would be encoded, and the choice below them."""
+    price = mapping_of(result.added.get("price"))
     choice = mapping_of(result.added.get("choice"))
     gain, decided = difference_cells(choice.get("gain"))
-    remarks = [price_in_words(mapping_of(result.added.get("price")))]
+    remarks = [price_in_words(price)] if price.get("documents") else []
     if choice.get("best") and decided:
         remarks += [f"best: {plain_text(choice['best'])}, {gain} MRR x 100; {plain_text(choice.get('reason'))}"]
     for table in retrieval_tables(result):
-        caption = "x 100; each question's own document among those of the sample"
+        drawn = "x 100; each question's own document among those of the sample"
+        caption = drawn if price.get("documents") else table.caption
         yield Table(caption, table.columns, table.rows, (*table.remarks, *remarks))
 
 

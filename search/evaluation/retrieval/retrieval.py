@@ -372,12 +372,15 @@ def _query_notes(task: RetrievalOptions, subject: Target) -> Iterator[str]:
         )
 
 
-def require_queries(path: Path | None, subject: Target) -> None:
-    """Raise ConfigError for query texts without an encoder, and for query embeddings without an index."""
+def require_queries(path: Path | None, subject: Target, argument: str = "query_vectors") -> None:
+    """Raise ConfigError for query texts without an encoder, and for query embeddings without an index.
+
+    `argument` is the argument of `path`.
+    """
     if path is None and not subject.spec.traits.encodes_texts:
         raise ConfigError(
             f"{cannot_encode(subject.spec)} Fix: name the embeddings of the queries: "
-            f"{spelled('query_vectors=FILE.npy', '--query-vectors FILE.npy')}, with their ids in FILE.ids.txt."
+            f"{spelled(f'{argument}=FILE.npy', f'{as_argument(argument)} FILE.npy')}, with their ids in FILE.ids.txt."
         )
     if subject.index is None and (path or not subject.spec.traits.encodes_texts):
         fix = spelled("build it and measure it", "build it and name it with --index")
