@@ -18,7 +18,7 @@ from indexer.typed_arguments import checked
 from search import Index, SearchClient, SearchEngine, dedup, erasure, evaluation, export, migration
 from search.dedup import CorpusBuild, DedupFiles, DedupSettings, PairFiles, deduplicate_index
 from search.evaluation import LayersOptions, RetrievalOptions, StsOptions, Sweep, Target, read_tasks
-from search.migration import MigrationOptions
+from search.migration import GivenQueries, MigrationOptions
 
 PACKAGES = (indexer, search, dedup, erasure, evaluation, export, migration)
 
@@ -98,6 +98,7 @@ def calls(place: Place, engine: SearchEngine) -> dict[str, Call]:
         "reviewed_by": {"review": lambda *_: True},
         "diff_indexes": {"before": place.index, "after": place.index},
         "compare_encoders": {**at, "task": MigrationOptions("x")},
+        "compare_vectors": {**at, "to_index": place.index, "task": GivenQueries(place.folder / "beir")},
         "migrate_index": {**at, "model": "x"},
         "map_index": {**at, "output": place.folder / "map", "task": MigrationOptions("x")},
         "rescore_index": {**at, "output": place.folder / "rescorer", "task": MigrationOptions("x")},
@@ -136,6 +137,7 @@ def calls(place: Place, engine: SearchEngine) -> dict[str, Call]:
         "ReportOptions": {}, "RerankTask": {"by": "x"}, "RetrievalOptions": {"folder": place.folder}, "StsOptions":
         {"settings": []}, "Setting": {"pooling": "mean", "layers": (-1,), "whitening": place.config.whitening},
         "Sweep": {}, "DiffOptions": {}, "MigrationOptions": {},
+        "GivenQueries": {"folder": place.folder},
         "TuneOptions": {}, "LayersOptions": {}, "SearchOptions": {}, "ShardOptions": {},
     }  # fmt: skip
     named = functions | classes
