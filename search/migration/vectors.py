@@ -28,7 +28,6 @@ from search.migration.comparison import CUT, DEPTHS, MeasuredWay, Ranks, compare
 from search.migration.maps import FOLDS, BothSides, MapKind, mapped_questions
 from search.migration.price import MigrationPrice
 from search.ranking.exact import exact_scores, exact_top_k
-from search.result_files import file_hash
 
 _FITTED = 10_000  # documents that maps are fitted on, with the smallest hashes of their ids
 
@@ -70,7 +69,7 @@ def compare_vectors(
     if (queries := len(judged.queries)) < FOLDS:
         raise EvaluationError(
             f"{task.folder}: has {counted(queries, 'judged query', 'judged queries')}; expected at least {FOLDS}, "
-            "because maps are fitted on the questions of other folds. Fix: judge more queries."
+            "because a map is measured on other questions than it is fitted on. Fix: judge more queries."
         )
     notes = [*judged.notes, *judged.match(set(ids)), *_notes(old, new, len(ids))]
     before, after = _side(old, ids, judged, progress), _side(new, ids, judged, progress)
@@ -80,7 +79,8 @@ def compare_vectors(
     sizes = {"queries": queries, "documents": len(ids), "depth": rankings.depth}
     protocol = {"measure": MRR, "kind": "judged queries", "task": judged.name, "split": task.split, **sizes}
     built, replaced = how_built(old.target.config, old.index), old.target.spec.identity.to_dict()
-    data = judged.files | _hashes("old", old) | _hashes("new", new)
+    data = judged.files | {f"old {name}": digest for name, digest in before.files.items()}
+    data |= {f"new {name}": digest for name, digest in after.files.items()}
     provenance = clock.provenance(new.target.spec, data, protocol=protocol, **built, replaced=replaced)
     added = {"price": MigrationPrice(0, 0, 0.0, 0).to_dict(), "choice": choice}
     return Result("migrate", provenance, rows, compared, notes, added)
@@ -132,11 +132,6 @@ def _notes(old: _Subject, new: _Subject, common: int) -> Iterator[str]:
         yield f"maps are fitted on {_FITTED:,} of the {common:,} documents"
 
 
-def _hashes(side: str, subject: _Subject) -> dict[str, str]:
-    """Return the hash of the file of embeddings; both indexes may have files of one name."""
-    return {} if subject.file is None else {f"{side} {subject.file.name}": file_hash(subject.file)}
-
-
 def _use(way: MeasuredWay, old: Index, new: Index) -> str:
     """Return how to use a way. No command ranks given vectors in two spaces."""
     if way.mode == "full":
@@ -153,6 +148,7 @@ class _Side:
     index: Index
     rows: RowIds
     asked: Float32Array
+    files: dict[str, str]  # name -> sha256, of the file of the embeddings
 
     @cached_property
     def queries(self) -> Vectors:
@@ -168,8 +164,9 @@ class _Side:
 def _side(subject: _Subject, ids: list[str], judged: JudgedQueries, progress: Progress) -> _Side:
     """Read the embeddings of the queries, or encode the queries."""
     target = subject.target
-    names, states, *_ = ask(subject.file, judged.queries, target, target.states([target.own], None, progress))
-    return _Side(subject.index, np.array([subject.rows[each] for each in ids]), states.of(names, target.own.key))
+    names, states, _, files = ask(subject.file, judged.queries, target, target.states([target.own], None, progress))
+    rows = np.array([subject.rows[each] for each in ids])
+    return _Side(subject.index, rows, states.of(names, target.own.key), files)
 
 
 @dataclass(frozen=True)
@@ -198,10 +195,9 @@ class JudgedRankings:
 
     def rescored(self, depth: int) -> Ranks:
         hits = []
-        for (scores, rows), wanted, by_new in zip(self._candidates, self._wanted, self._new_scores, strict=True):
-            first = rows[:depth]
-            order = np.lexsort((first, -by_new[np.searchsorted(wanted, first)]))
-            hits.append((scores, np.concatenate([first[order], rows[depth:]])))
+        for (scores, rows), by_new in zip(self._candidates, self._new_scores, strict=True):
+            order = np.lexsort((rows[:depth], -by_new[:depth]))
+            hits.append((scores, np.concatenate([rows[order], rows[depth:]])))
         return self._measured(hits)
 
     def mapped(self, kind: MapKind) -> Ranks:
@@ -212,13 +208,11 @@ class JudgedRankings:
         return self._hits(self.old, self.old.queries)
 
     @cached_property
-    def _wanted(self) -> list[RowIds]:
-        """The deepest candidates of each query, ascending."""
-        return [np.sort(rows[: max(DEPTHS)]) for _, rows in self._candidates]
-
-    @cached_property
     def _new_scores(self) -> list[Scores]:
-        return exact_scores(self.new.queries, self.new.blocks(), self._wanted)
+        """The scores of the first candidates by the new vectors, in the order of the old ones."""
+        first = [rows[: max(DEPTHS)] for _, rows in self._candidates]
+        scores = exact_scores(self.new.queries, self.new.blocks(), [np.sort(rows) for rows in first])
+        return [found[np.argsort(np.argsort(rows))] for found, rows in zip(scores, first, strict=True)]
 
     @cached_property
     def _sides(self) -> BothSides:
