@@ -1,4 +1,4 @@
-"""What an index loses if a query encoder answers in place of its own encoder.
+"""The loss of an index whose questions a query encoder encodes, not its own encoder.
 
 drawn     pieces of documents that the table was not fitted to: the reciprocal rank of the document, and the share
           of the first ten hits that both encoders find

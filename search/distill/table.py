@@ -1,8 +1,8 @@
 """A static table fitted to the vectors of an index: the tokens of a document's text, averaged, give its vector.
 
 A token counts log((n + 1) / (df + 1)) + 0.1 times in a text, for `df` of `n` texts that contain it, so frequent words
-count little. The penalty of the ridge regression is the one whose table comes closest to the vectors of documents that
-it was not fitted to. Tokens that no document contains get no vector, and a question's mean leaves them out.
+count little. The ridge regression has the penalty with the table closest to the vectors of documents that it was not
+fitted to. Tokens that no document contains get no vector, and a question's mean leaves them out.
 """
 
 import json
