@@ -56,7 +56,7 @@ class DeadlineError(Exception):
 
 @dataclass(frozen=True)
 class EncodedTexts:
-    """What `SearchEngine.encode` returns, and tokens of each text before truncation."""
+    """Texts as `SearchEngine.encode` returns them, and tokens of each text before truncation."""
 
     embeddings: Embeddings
     lengths: tuple[int, ...]
