@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from indexer.arrays import Int64Array
+from indexer.arrays import Float32Array, Int64Array
+from indexer.encoders.protocol import EncodeStats
 from indexer.encoders.static.tables import EmbeddingTable, load_table
 from indexer.errors import ConfigError, EvaluationError, spelled
 from indexer.progress import NoProgress, Progress
@@ -25,6 +26,7 @@ from search.distill.table import (
     fit_table,
     own_tokenizer,
     read_tokenizer,
+    single_tokens,
     tokenise,
     write_folder,
 )
@@ -94,18 +96,19 @@ def distill_index(
     spec = opened.encoder_spec(task.model)
     tokenizer = read_tokenizer(task.tokenizer) if task.tokenizer else own_tokenizer(spec)
     empty = _empty_table(tokenizer)
+    alone = _alone(opened, empty, task, options, progress)
     texts = tokenise(opened, spec, _sample(opened, task.sample), empty, progress)
     asked = np.isin(texts.documents, list(opened.ids.find({pair.id for pair in pairs}).values()))
     unseen, held_out = texts.of(~asked), texts.of(asked)
-    penalty = choose_penalty(unseen, held_out, len(empty.vectors), progress)
+    penalty = choose_penalty(unseen, held_out, alone, progress)
     losses, space = Losses(), opened.manifest.space
     with tempfile.TemporaryDirectory(prefix="isotrope-") as scratch:
         progress.phase("measuring drawn questions", None)
-        write_folder(Path(scratch), tokenizer, fit_table(unseen, len(empty.vectors), penalty).vectors, space)
+        write_folder(Path(scratch), tokenizer, fit_table(unseen, alone, penalty).vectors, space)
         with _engines(opened, Path(scratch), task, options) as engines:
             measure_drawn(engines, pairs, losses)
     progress.phase("fitting the table", None)
-    table = fit_table(texts, len(empty.vectors), penalty)
+    table = fit_table(texts, alone, penalty)
     with open_output_folder(folder) as written:
         write_folder(written, tokenizer, table.vectors, space)
         with _engines(opened, written, task, options) as engines:
@@ -144,6 +147,21 @@ def _empty_table(tokenizer: str) -> EmbeddingTable:
         return load_table(Path(scratch))
 
 
+def _alone(
+    index: Index, table: EmbeddingTable, task: DistillOptions, options: RunOptions, progress: Progress
+) -> Float32Array:
+    """Return the vectors (vocabulary, k) of single tokens; zeros for blank ones, and if a server would encode them."""
+    vectors = np.zeros((len(table.vectors), index.transform.dim), np.float32)
+    if index.encoder.traits.is_remote:
+        return vectors
+    texts = single_tokens(table.tokenizer)
+    progress.phase("encoding single tokens", len(texts))
+    with SearchEngine(index.path, task.model, options) as engine:
+        log = EncodeStats(on_batch=progress.advance)
+        vectors[list(texts)] = np.asarray(engine.embed(list(texts.values()), "document", log))
+    return vectors
+
+
 @contextmanager
 def _engines(index: Index, table: Path, task: DistillOptions, options: RunOptions) -> Iterator[Engines]:
     """Yield engines that encode queries by the index's encoder and by the table."""
@@ -159,7 +177,7 @@ def _result(clock: Clock, index: Index, losses: Losses, table: FittedTable, fold
         f"refit_index({str(index.path)!r}, ['queries.encoder={folder}'])",
         shlex.join(["isotrope", "refit", str(index.path), "--queries-by", str(folder)]),
     )
-    facts = {"documents": table.texts, "tokens": table.known, "penalty": table.penalty, "dim": table.vectors.shape[1]}
+    facts = {"documents": table.texts, "tokens": table.tokens, "penalty": table.penalty, "dim": table.vectors.shape[1]}
     protocol = {"kind": "questions answered by a static table", "hits": 10}
     provenance = clock.provenance(None, losses.files, protocol=protocol, **how_built(index.config, index))
     added = {"table": facts, "command": command}

@@ -1,8 +1,9 @@
 """A static table fitted to the vectors of an index: the tokens of a document's text, averaged, give its vector.
 
 A token counts log((n + 1) / (df + 1)) + 0.1 times in a text, for `df` of `n` texts that contain it, so frequent words
-count little. The ridge regression has the penalty with the table closest to the vectors of documents that it was not
-fitted to. Tokens that no document contains get no vector, and a question's mean leaves them out.
+count little. Ridge regression draws the vector of a token towards the vector that the index's encoder gives to the
+token alone, so rare tokens stay close to it, and tokens that no document contains keep it. The penalty has the table
+closest to the vectors of documents that it was not fitted to.
 """
 
 import json
@@ -63,38 +64,43 @@ class TokenisedTexts:
 
 @dataclass(frozen=True)
 class FittedTable:
-    """Token vectors (vocabulary, k) times their importance, and the penalty of their fit."""
+    """Token vectors (vocabulary, k) times their importance, and the facts of their fit."""
 
     vectors: Float32Array
     penalty: float
     texts: int
-
-    @property
-    def known(self) -> int:
-        """Number of tokens with a vector."""
-        return int(self.vectors.any(axis=1).sum())
+    tokens: int  # that occur in the texts
 
 
-def fit_table(texts: TokenisedTexts, vocabulary: int, penalty: float) -> FittedTable:
-    """Fit a table to all of the texts."""
+def fit_table(texts: TokenisedTexts, alone: Float32Array, penalty: float) -> FittedTable:
+    """Fit a table to all of the texts; `alone` (vocabulary, k) are the vectors of single tokens, or zeros."""
     seen, tokens = np.unique(texts.tokens, return_inverse=True)
-    importance = texts.importance(vocabulary)[seen]
-    shares = TokenShares.of(texts.starts, tokens, importance)
-    vectors = np.zeros((vocabulary, texts.vectors.shape[1]), np.float32)
-    vectors[seen] = solve_ridge(shares, np.ascontiguousarray(texts.vectors), penalty) * importance[:, None]
-    return FittedTable(vectors, penalty, len(texts))
+    importance = texts.importance(len(alone))
+    shares = TokenShares.of(texts.starts, tokens, importance[seen])
+    means = shares.times(alone[seen])
+    scale = np.vdot(means, texts.vectors) / max(np.vdot(means, means), np.finfo(np.float32).tiny)
+    vectors = np.float32(scale) * alone
+    vectors[seen] += solve_ridge(shares, texts.vectors - np.float32(scale) * means, penalty)
+    return FittedTable(vectors * importance[:, None], penalty, len(texts), len(seen))
 
 
-def choose_penalty(texts: TokenisedTexts, held_out: TokenisedTexts, vocabulary: int, progress: Progress) -> float:
+def choose_penalty(texts: TokenisedTexts, held_out: TokenisedTexts, alone: Float32Array, progress: Progress) -> float:
     """Return the penalty whose table, fitted to the first of the texts, is closest to the held-out vectors."""
     first = texts.of(np.arange(len(texts)) < _TRIAL)
     progress.phase("choosing the penalty", len(PENALTIES))
     cosines = []
     for penalty in PENALTIES:
-        table = fit_table(first, vocabulary, penalty)
+        table = fit_table(first, alone, penalty)
         cosines.append(float((mean_vectors(held_out, table.vectors) * held_out.vectors).sum(axis=1).mean()))
         progress.advance(1)
     return PENALTIES[int(np.argmax(cosines))]
+
+
+def single_tokens(tokenizer: Tokenizer) -> dict[int, str]:
+    """Return the text of every token that has one, by its id."""
+    texts = {number: tokenizer.decode([number], skip_special_tokens=False) for number in tokenizer.get_vocab().values()}
+    plain = {number: text.removeprefix("##").strip() for number, text in texts.items()}
+    return {number: text for number, text in plain.items() if text}
 
 
 def mean_vectors(texts: TokenisedTexts, vectors: Float32Array) -> Float32Array:

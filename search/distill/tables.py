@@ -23,7 +23,7 @@ def distill_tables(result: Result) -> Iterator[Table]:
     columns = ["questions", "own encoder [95 %]", "table [95 %]", "difference [95 %]", "decided", "of own encoder"]
     facts = mapping_of(result.added.get("table"))
     fitted = (
-        f"{number(facts.get('tokens'))} token vectors of {number(facts.get('dim'))} dimensions, fitted to "
+        f"{number(facts.get('tokens'))} tokens of {number(facts.get('dim'))} dimensions, fitted to "
         f"{number(facts.get('documents'))} texts"
     )
     yield Table("x 100", columns, cells, (fitted, *_speed(result)))

@@ -15,7 +15,7 @@ from indexer.errors import ConfigError, EvaluationError, ExistsError, MismatchEr
 from search import SearchEngine
 from search.distill import DistillOptions, distill_index
 from search.distill.ridge import TokenShares, solve_ridge
-from search.distill.table import TokenisedTexts
+from search.distill.table import TokenisedTexts, single_tokens
 from search.evaluation.result import read_result
 from search.evaluation.tables import tables_of
 from search.index import Index, LiveRows
@@ -84,6 +84,16 @@ def test_the_written_folder_is_a_table_and_its_questions_are_means_of_tokens(ind
     (vector,) = engine.embed([QUERY])
     assert np.allclose(vector, mean / np.linalg.norm(mean), atol=1e-5)
     assert json.loads((table / "config.json").read_text())["model_type"] == "model2vec"
+
+
+def test_a_token_that_no_document_contains_has_the_vector_of_the_token_alone(index: Path, table: Path) -> None:
+    loaded, texts = load_table(table), " ".join(document.text for document in long_documents(120))
+    seen = set(loaded.tokenizer.encode(texts, add_special_tokens=False).ids)
+    single = {number: text for number, text in single_tokens(loaded.tokenizer).items() if number not in seen}
+    assert len(single) > 5
+    expected = np.asarray(SearchEngine(index).embed(list(single.values()), "document"))
+    found = loaded.vectors[list(single)]
+    assert (found * expected).sum(axis=1) == pytest.approx(np.linalg.norm(found, axis=1), rel=1e-3)
 
 
 def test_a_question_finds_the_documents_closest_to_its_vector(index: Path, table: Path) -> None:
