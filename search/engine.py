@@ -185,7 +185,8 @@ class SearchEngine:
         `folder` is from `distill_index` or `map_index`. Raises ModelError for another folder, and MismatchError for a
         query encoder of other vectors.
         """
-        self._open.encode_queries_by(folder)
+        with self._following:  # the next generation, opened meanwhile, would keep the one before
+            self._open.encode_queries_by(folder)
 
     @checked
     def rerank_by(self, reranker: RerankerChoice) -> None:

@@ -213,9 +213,9 @@ class OpenIndex:
     @property
     def query_encoder(self) -> QueryEncoder | None:
         """The encoder of queries if it is not the index's own, loaded on first use."""
-        if (spec := self.query_encoder_spec) is None:
-            return None
         with self._encoder_lock:
+            if (spec := self.query_encoder_spec) is None:  # read here, because `encode_queries_by` replaces it
+                return None
             self._await_loading()
             if self._query_encoder is None:
                 self._query_encoder = open_query_encoder(spec, self.opening.options)
@@ -226,7 +226,9 @@ class OpenIndex:
         """Replace the encoder of queries. Raises as `resolve_query_encoder`."""
         spec = resolve_query_encoder(folder, self.index.manifest) if str(folder) else None
         with self._encoder_lock:
-            self.opening = replace(self.opening, query_encoder=folder)
+            if self._loading is not None:  # it ends first, and would set the encoder before
+                self._loading.exception()
+            self._loading, self.opening = None, replace(self.opening, query_encoder=folder)
             self._query_encoder, self.query_encoder_spec = None, spec
 
     @cached_property

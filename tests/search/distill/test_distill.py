@@ -4,7 +4,11 @@ import asyncio
 import json
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
+from time import sleep
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +23,7 @@ from search.distill.table import TokenisedTexts, single_tokens
 from search.evaluation.result import read_result
 from search.evaluation.tables import tables_of
 from search.index import Index, LiveRows
+from search.query_encoder import open_query_encoder
 from search.ranking.options import SearchOptions
 from search.server.service import SearchService
 from search.unit_vectors import UnitVectors
@@ -116,6 +121,51 @@ def test_the_own_model_is_not_needed(index: Path, table: Path, tmp_path: Path) -
         assert len(engine.search(QUERY, 3)) == 3
         with pytest.raises(ModelError):
             engine.embed(["a"], "document")
+
+
+@pytest.fixture(scope="module")
+def other(index: Path) -> Path:
+    distill_index(index, index.parent / "other", DistillOptions(sample=60))
+    return index.parent / "other"
+
+
+def test_a_chosen_table_replaces_one_that_is_being_loaded(
+    index: Path, table: Path, other: Path, tmp_path: Path
+) -> None:
+    copy, recorded = tmp_path / "index", tmp_path / "table"
+    shutil.copytree(index, copy)
+    shutil.copytree(table, recorded)
+    refit_index(copy, [f"queries.encoder={json.dumps(str(recorded))}"])
+    expected = answering_by(SearchEngine(copy), other).embed([QUERY])
+    assert np.array_equal(answering_by(SearchEngine(copy, ahead=True), other).embed([QUERY]), expected)
+    own = answering_by(SearchEngine(copy), "").embed([QUERY])
+    shutil.rmtree(recorded)
+    assert np.array_equal(answering_by(SearchEngine(copy, ahead=True), "").embed([QUERY]), own)
+
+
+def test_a_table_chosen_during_the_first_query_of_another_thread_answers(
+    index: Path, table: Path, other: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, loading, choosing = answering_by(SearchEngine(index), table), Event(), Event()
+
+    def slow(*arguments: Any) -> Any:
+        loading.set()
+        assert choosing.wait(30)
+        return open_query_encoder(*arguments)
+
+    monkeypatch.setattr("search.open_index.open_query_encoder", slow)
+    with ThreadPoolExecutor(3) as threads:
+        first = threads.submit(engine.embed, [QUERY])
+        assert loading.wait(30)
+        chosen = threads.submit(engine.encode_queries_by, other)
+        sleep(0.2)  # until it waits for the first query
+        second = threads.submit(engine.embed, [QUERY])
+        sleep(0.2)
+        choosing.set()
+        for done in (first, chosen, second):
+            done.result(30)
+    expected = answering_by(SearchEngine(index), other).embed([QUERY])
+    assert np.array_equal(engine.embed([QUERY]), expected)
 
 
 def test_losses_are_paired_and_read_back(index: Path, table: Path, tmp_path: Path) -> None:
