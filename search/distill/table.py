@@ -22,6 +22,7 @@ from indexer.encoders.load import open_tokenizer
 from indexer.encoders.static.tables import EmbeddingTable, table_tokenizer
 from indexer.errors import ConfigError, as_argument
 from indexer.models.encoder_spec import EncoderSpec
+from indexer.models.hub import library_errors
 from indexer.models.query_encoder_spec import FILE, FORMAT, OWN_FOLDER, QueryEncoderFile
 from indexer.models.tokenizer import FastTokenizer, TextTokenizer
 from indexer.progress import Progress
@@ -132,11 +133,16 @@ def stripped(tokenizer: Tokenizer) -> str:
 
 
 def read_tokenizer(folder: Path) -> str:
-    """Return the tokenizer of a model's folder. Raises ConfigError for a folder without tokenizer.json."""
+    """Return the tokenizer of a model's folder. Raises ConfigError for a folder without a tokenizer.json with tokens,
+    and ModelError for a damaged one."""
     file = folder / "tokenizer.json"
     if not file.is_file():
         raise ConfigError(f"{folder}: contains no tokenizer.json; expected the folder of a model with one.")
-    return stripped(Tokenizer.from_file(str(file)))
+    with library_errors(lambda error: f"{file}: cannot be read as a tokenizer: {error}."):
+        tokenizer = Tokenizer.from_file(str(file))
+    if not tokenizer.get_vocab_size():
+        raise ConfigError(f"{file}: has no tokens. Fix: name the folder of another model.")
+    return stripped(tokenizer)
 
 
 def tokenise(

@@ -360,7 +360,7 @@ def _query_notes(task: RetrievalOptions, subject: Target) -> Iterator[str]:
     if queries.encoder:
         yield (
             f"measured with the index's own encoder, not with the query encoder of the recipe, {queries.encoder}: "
-            + spelled("measure it with compare_query_encoder", "measure it with isotrope distill --measure")
+            + spelled("measure it with distill_index", "measure it with isotrope distill --beir")
         )
     if rerank.model and task.rerank is None:
         yield (

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import os
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,10 @@ from indexer.corpus.document import Document
 from indexer.corpus.files.folder import joint_digest
 from indexer.corpus.query_file import query_file_sha256
 from indexer.encoders.precomputed import cannot_encode
-from indexer.errors import ConfigError, MachineError, as_argument, spelled
+from indexer.errors import ConfigError, MachineError, as_argument, as_shown, spelled
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.config import BuildConfig
+from indexer.recipe.ranking import QueriesConfig
 from indexer.typed_arguments import checked
 from search.evaluation.bootstrap import LEVEL, RESAMPLES, mean_interval
 from search.evaluation.result import Clock, Result, check_keys, how_built
@@ -127,7 +128,10 @@ def tuned_recipe(setting: Setting, subject: Target, weight: float | None = None)
     hybrid = subject.config.hybrid
     if weight is not None:
         hybrid = dataclasses.replace(hybrid, weight=weight)
-    return dataclasses.replace(subject.config, encoder=encoder, whitening=setting.whitening, hybrid=hybrid)
+    queries = QueriesConfig()  # a query encoder fits the present vectors only
+    return dataclasses.replace(
+        subject.config, encoder=encoder, whitening=setting.whitening, queries=queries, hybrid=hybrid
+    )
 
 
 def with_raw(settings: Sequence[Setting]) -> list[Setting]:
@@ -266,7 +270,13 @@ def run_tune(
         clock.provenance(subject.spec, judge.data | data, **about),
         [row(entry) for entry in (*tuned.measured, *tuned.narrower)],
         None,
-        [*judge.notes, *dict.fromkeys(fit_notes), *_centre_notes(tuned, judge.centre_margin), *why_not],
+        [
+            *judge.notes,
+            *dict.fromkeys(fit_notes),
+            *_centre_notes(tuned, judge.centre_margin),
+            *why_not,
+            *_query_notes(subject),
+        ],
         {
             "as_is": _as_is(tuned, subject.own),
             "hybrid": hybrid,
@@ -276,6 +286,11 @@ def run_tune(
             "recipe": recipe.to_dict(),
         },
     )
+
+
+def _query_notes(subject: Target) -> Iterator[str]:
+    if encoder := subject.config.queries.encoder:
+        yield f"measured with the index's own encoder; the recipe leaves out the query encoder, {encoder}"
 
 
 def _weight(
@@ -410,7 +425,7 @@ def _command(tuned: Tuned, recipe: BuildConfig, subject: Target, file: Path | No
     """Return the command that applies the recipe: a refit, or a build if texts must be encoded again."""
     verb, base = "isotrope build CORPUS INDEX", BuildConfig()
     if subject.index is not None and tuned.choice.taken.setting.key == subject.own.key:
-        verb, base = f"isotrope refit {shlex.quote(str(subject.index.path))}", subject.config
+        verb, base = f"isotrope refit {shlex.quote(as_shown(str(subject.index.path)))}", subject.config
         recipe = dataclasses.replace(recipe, encoder=base.encoder)  # the path of a moved model is not a change
     elif subject.index is not None:
         verb = "isotrope build CORPUS NEW_INDEX"

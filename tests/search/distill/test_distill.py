@@ -21,7 +21,10 @@ from search.distill import DistillOptions, distill_index
 from search.distill.ridge import TokenShares, solve_ridge
 from search.distill.table import TokenisedTexts, single_tokens
 from search.evaluation.result import read_result
+from search.evaluation.sweep import Sweep
 from search.evaluation.tables import tables_of
+from search.evaluation.target import Target
+from search.evaluation.tune.tune import TuneOptions, run_tune
 from search.index import Index, LiveRows
 from search.query_encoder import open_query_encoder
 from search.ranking.options import SearchOptions
@@ -168,6 +171,18 @@ def test_a_table_chosen_during_the_first_query_of_another_thread_answers(
     assert np.array_equal(engine.embed([QUERY]), expected)
 
 
+def test_tuning_leaves_the_table_out_of_its_recipe(index: Path, table: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "index"
+    shutil.copytree(index, copy)
+    refit_index(copy, [f"queries.encoder={json.dumps(str(table))}"])
+    sweep = Sweep(strengths=(0.0, 0.5))
+    result = run_tune(Target.of_index(copy), TuneOptions(sample=60, recipe_file=Path("tuned.toml")), sweep)
+    assert not result["recipe"]["queries"]["encoder"]
+    assert any("leaves out the query encoder" in note for note in result.notes)
+    refit_index(copy, recipe=BuildConfig.from_dict(result["recipe"]))  # the command that it names
+    assert SearchEngine(copy).search(QUERY, 3)
+
+
 def test_losses_are_paired_and_read_back(index: Path, table: Path, tmp_path: Path) -> None:
     result = read_result(table / "measurement.json")
     assert [(row["task"], row["setting"]) for row in result["results"]] == [
@@ -301,4 +316,11 @@ def test_what_cannot_be_distilled(index: Path, tmp_path: Path) -> None:
     build_index(documents, given, vectors=np.random.default_rng(0).normal(size=(120, 8)).astype(np.float32))
     with pytest.raises(ConfigError, match="came with the corpus"):
         distill_index(given, tmp_path / "table")
+    for vocabulary, error in (
+        ("", ModelError),
+        ('"model": {"type": "WordLevel", "vocab": {}, "unk_token": "x"}', ConfigError),
+    ):
+        (tmp_path / "full/tokenizer.json").write_text(f"{{{vocabulary}}}")
+        with pytest.raises(error, match=r"tokenizer\.json"):
+            distill_index(index, tmp_path / "table", DistillOptions(tokenizer=tmp_path / "full"))
     assert not (tmp_path / "table").exists()
