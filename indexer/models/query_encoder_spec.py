@@ -105,13 +105,18 @@ def with_recorded_query_encoder(config: BuildConfig, manifest: Manifest) -> Buil
     return dataclasses.replace(config, queries=queries)
 
 
-def require_no_query_encoder(config: BuildConfig) -> None:
-    """Raise ConfigError for a recipe that names a query encoder where a new vector space is fitted."""
+def require_no_query_encoder(config: BuildConfig, index: str = "") -> None:
+    """Raise ConfigError for a recipe that names a query encoder where a new vector space is fitted.
+
+    `index` is that of a command that cannot change the recipe.
+    """
     if config.queries.encoder:
+        same = f"in the same command ({as_argument('set', 'queries.encoder=')})"
         raise ConfigError(
             f'queries.encoder is "{config.queries.encoder}", which fits the vectors of the present generation only; '
-            f"this command changes them. Fix: go back to the index's own encoder in the same command "
-            f"({as_argument('set', 'queries.encoder=')}), then make the query encoder again from the result."
+            f"this command changes them. Fix: go back to the index's own encoder "
+            f"{f'first ({forget_query_encoder(index)})' if index else same}, then make the query encoder again from "
+            "the result."
         )
 
 

@@ -156,7 +156,7 @@ def _begin(generation: Generation, ids: list[str], mark: Mark) -> Erasure:
             f"{index}: no generation has a document with id {shown}; nothing was erased. Fix: correct the ids."
         )
     needs_model = generation.config.encoder.traits.encodes_texts and generation.config.whitening.centres_by_role
-    require_no_query_encoder(generation.config)
+    require_no_query_encoder(generation.config, str(index))
     if "taken_from" not in manifest.transform and needs_model:
         _ = generation.spec  # raises ModelError before anything is changed
     erasure = Erasure(
