@@ -98,6 +98,7 @@ def _compare(
     """Compare the encoders, and with a mode record a map or a rescorer in the folder -o."""
     from functools import partial
 
+    from indexer.errors import as_shown
     from indexer.system.output_files import check_output_folder
     from search.cli.output import print_measured
     from search.migration import MigrationOptions, compare_encoders, map_index, rescore_index
@@ -121,7 +122,8 @@ def _compare(
     print_measured({**options, "output": None}, lambda progress: change(run, progress))
     if not options["as_json"]:
         undo = '--queries-by ""' if mode == "map" else "--set rerank.model="
-        click.echo(f"\n{index}: uses {folder} from now on. Back: isotrope refit {index} {undo}")
+        shown = as_shown(str(index))
+        click.echo(f"\n{shown}: uses {folder} from now on. Back: isotrope refit {shown} {undo}")
 
 
 def _compare_vectors(index: Path, options: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from indexer.arrays import Float32Array, Int64Array
 from indexer.encoders.protocol import EncodeStats
 from indexer.encoders.static.tables import EmbeddingTable, load_table
-from indexer.errors import ConfigError, EvaluationError, spelled
+from indexer.errors import ConfigError, EvaluationError, as_shown, spelled
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.loading import named_path, require_at_least
 from indexer.recipe.run_options import RunOptions
@@ -173,9 +173,10 @@ def _engines(index: Index, table: Path, task: DistillOptions, options: RunOption
 
 
 def _result(clock: Clock, index: Index, losses: Losses, table: FittedTable, folder: Path) -> Result:
+    path = as_shown(str(index.path))
     command = spelled(
-        f"refit_index({str(index.path)!r}, ['queries.encoder={folder}'])",
-        shlex.join(["isotrope", "refit", str(index.path), "--queries-by", str(folder)]),
+        f"refit_index({path!r}, ['queries.encoder={folder}'])",
+        shlex.join(["isotrope", "refit", path, "--queries-by", str(folder)]),
     )
     facts = {"documents": table.texts, "tokens": table.tokens, "penalty": table.penalty, "dim": table.vectors.shape[1]}
     protocol = {"kind": "questions answered by a static table", "hits": 10}

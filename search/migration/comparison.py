@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from indexer.arrays import Float64Array
-from indexer.errors import ConfigError, as_argument, spelled
+from indexer.errors import ConfigError, as_argument, as_shown, spelled
 from indexer.models import query_encoder_spec
 from indexer.models.resolution import resolve_spec
 from indexer.progress import NoProgress, Progress
@@ -267,11 +267,12 @@ def _choice(
 
 def migration_command(index: Index, task: MigrationOptions, way: MeasuredWay) -> str:
     """Return the command line, or the call, that uses the new encoder in a way."""
-    path, given = str(index.path), [("to", task.model), *(("set", value) for value in task.assignments)]
+    path, given = as_shown(str(index.path)), [("to", task.model), *(("set", value) for value in task.assignments)]
     call = f"migrate_index({path!r}, {task.model!r}, {list(task.assignments)!r})"
     given.append(("mode", way.mode))
     if way.mode != "full":
-        folder = f"{path.rstrip('/')}-{way.mode}"
+        place = path.rstrip("/")
+        folder = f"{place.rpartition('/')[2] if '://' in place else place}-{way.mode}"  # of this machine
         depth = [str(way.depth)] * (way.depth is not None)
         options = f"MigrationOptions({task.model!r}, {task.assignments!r})"
         call = f"{way.mode}_index({', '.join([repr(path), repr(folder), options, *depth])})"

@@ -17,14 +17,16 @@ from indexer.progress import NoProgress
 from indexer.recipe.run_options import RunOptions
 from indexer.transforms import transform_from_bytes
 from search import SearchEngine
+from search.distill import distill_index
 from search.erasure import erase_documents
 from search.index import Index, LiveRows
 from search.migration import MigrationOptions, compare_encoders, map_index, rescore_index
-from search.migration.comparison import measure_encoders
+from search.migration.comparison import MeasuredWay, measure_encoders, migration_command
 from search.migration.maps import fit_map
 from search.migration.partial import best_map
 from search.ranking.rescorer import VECTORS, KeptVectors
 from search.verify import verify_index
+from tests.object_storage import Storage
 from tests.search.cli.test_cli import isotrope
 from tests.search.distill.test_distill import answering_by
 from tests.search.migration.test_migration import LAYERS, long_documents
@@ -180,3 +182,12 @@ def test_the_command_line(index: Path, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["kind"] == "migrate"
     recipe = Index.open(index).config
     assert (recipe.rerank.depth, recipe.queries.encoder) == (20, str((tmp_path / "map").resolve()))
+
+
+def test_commands_name_an_index_in_object_storage_by_its_url(built: Path, storage: Storage, tmp_path: Path) -> None:
+    url = f"{storage.bucket()}/index"
+    build_index(long_documents(60), url, Index.open(built).config)
+    assert f"'{url}'" in distill_index(url, tmp_path / "table")["command"]
+    compared = measure_encoders(url, TASK, RunOptions(), NoProgress())
+    command = migration_command(compared.index, TASK, MeasuredWay("questions mapped", np.ones(1), mode="map"))
+    assert command.startswith(f"map_index('{url}', 'index-map'")
