@@ -91,12 +91,14 @@ class OpenIndex:
 
     def newest(self) -> "OpenIndex":
         """Open the newest generation in the same way. It shares the encoders if their hashes agree."""
+        if self._loading is not None:
+            self._loading.exception()  # it ends, so that what it loads is shared
         newest = OpenIndex(self.index.path, self.opening)
         newest.reranking.take_over(self.reranking)
         if newest.index.manifest.fingerprint == self.index.manifest.fingerprint:
             newest._encoder = self._encoder
             if newest._answers_as(self):
-                newest._query_encoder, newest._loading = self._query_encoder, self._loading
+                newest._query_encoder = self._query_encoder
         return newest
 
     def search(

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, add_documents, build_index, delete_documents, refit_index
+from indexer.encoders.load import open_encoder
 from indexer.encoders.static.tables import load_table
 from indexer.errors import ConfigError, EvaluationError, ExistsError, MismatchError, ModelError
 from search import SearchEngine
@@ -169,6 +170,28 @@ def test_a_table_chosen_during_the_first_query_of_another_thread_answers(
             done.result(30)
     expected = answering_by(SearchEngine(index), other).embed([QUERY])
     assert np.array_equal(engine.embed([QUERY]), expected)
+
+
+@pytest.mark.parametrize("chosen", ["", "table"])
+def test_the_next_generation_shares_an_encoder_that_is_being_loaded(
+    index: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str
+) -> None:
+    copy, loaded = tmp_path / "index", list[Any]()
+    shutil.copytree(index, copy)
+    if chosen:
+        refit_index(copy, [f"queries.encoder={json.dumps(str(table))}"])
+
+    def slow(*arguments: Any) -> Any:
+        sleep(0.2)
+        loaded.append(arguments)
+        return open_encoder(*arguments)
+
+    for place in ("open_index", "query_encoder"):
+        monkeypatch.setattr(f"search.{place}.open_encoder", slow)
+    engine = SearchEngine(copy, ahead=True)
+    newest = engine.newest()
+    assert np.array_equal(engine.embed([QUERY]), newest.embed([QUERY]))
+    assert len(loaded) == 1
 
 
 def test_tuning_leaves_the_table_out_of_its_recipe(index: Path, table: Path, tmp_path: Path) -> None:
