@@ -167,7 +167,13 @@ def _begin(generation: Generation, ids: list[str], mark: Mark) -> Erasure:
         marks=mark(generation, copies, salt),
         notes=_out_of_reach(generation),
     )
-    generation.store.create(layout.ERASE, msgspec.json.encode(erasure))
+    data = msgspec.json.encode(erasure)
+    if len(data) > MOST_BYTES:  # an interrupted erasure could not be continued
+        raise ConfigError(
+            f"{index}: the traces of {len(ids):,} documents take {len(data):,} bytes; the limit is {MOST_BYTES:,}. "
+            "Nothing was erased. Fix: erase fewer documents at once."
+        )
+    generation.store.create(layout.ERASE, data)
     return erasure
 
 

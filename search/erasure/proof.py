@@ -44,7 +44,8 @@ _HOW = (
 )
 _LIMITS = (
     "ids and texts can be guessed and compared with the keyed hashes of this file: keep it as confidential as the ids",
-    "the corpus, exports, other results, distilled tables, backups and copies of the index are not searched",
+    "the corpus, exports, other results, distilled tables, maps, rescorers that the recipe does not name, backups and "
+    "copies of the index are not searched",
     "programs that had the index open keep the old generation in memory until they reload or end",
     "texts without a run of 8 letters and digits are searched for by id, vector and whole file only",
 )
@@ -245,7 +246,7 @@ def _clear_caches(index: Path) -> None:
     rescorer = BuildConfig.from_dict(load_manifest(index).config).rerank.model
     try:
         if is_rescorer(rescorer):
-            (Path(rescorer) / VECTORS).unlink(missing_ok=True)
+            (Path(rescorer).expanduser() / VECTORS).unlink(missing_ok=True)
         if words.is_dir():
             shutil.rmtree(words)
         if is_remote:

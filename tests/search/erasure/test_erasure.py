@@ -146,6 +146,19 @@ def test_unknown_ids_change_nothing(index: Path, tmp_path: Path) -> None:
     delete_documents(index, ["d1"])
 
 
+def test_traces_that_could_not_be_read_again_change_nothing(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_documents([Document("long", " ".join(f"word{number}" for number in range(2000)))], index)
+    manifests = [path.stat().st_size for path in (index / layout.MANIFESTS).iterdir()]
+    monkeypatch.setattr("indexer.pipeline.erase.MOST_BYTES", max(manifests))
+    before = load_manifest(index)
+    with pytest.raises(ConfigError, match="erase fewer documents at once"):
+        erase_documents(index, ["long"], tmp_path / "erased.json")
+    assert load_manifest(index).generation == before.generation
+    assert not read_erasure(index)
+
+
 def test_a_proof_lies_outside_the_index(index: Path) -> None:
     with pytest.raises(ConfigError, match="inside the index"):
         erase_documents(index, ["d1"], index / "erased.json")
