@@ -9,12 +9,14 @@ import numpy as np
 
 from indexer import ann
 from indexer.errors import CorruptIndexError
+from indexer.pipeline.generation import finish_erasure
 from indexer.pipeline.steps.quality_gates import SCORE_TOLERANCE, self_hits
 from indexer.recipe.loading import named_path
 from indexer.store import layout
 from indexer.store.embeddings import open_embeddings
 from indexer.store.integrity import damaged_files
 from indexer.store.manifest import load_manifest
+from indexer.store.stores import store_at
 from indexer.typed_arguments import checked
 from search.index import Index
 
@@ -49,6 +51,8 @@ def verify_index(index: str | Path, on_file: Callable[[str], None] = lambda name
     manifest = load_manifest(path)
     report = VerifyReport(path, manifest.generation, len(manifest.files), manifest.documents)
     report.problems = [str(error) for error in damaged_files(path, manifest, on_file)]
+    if store_at(path).has(layout.ERASE):
+        report.problems.append(f"an erasure of documents is unfinished. Fix: {finish_erasure(path)}")
     if report.problems:
         return report
     try:

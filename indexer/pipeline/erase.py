@@ -153,7 +153,8 @@ def _begin(generation: Generation, ids: list[str], mark: Mark) -> Erasure:
     if missing := [identity for identity in ids if identity not in found]:
         shown = ", ".join(f'"{identity}"' for identity in missing[:5])
         raise ConfigError(
-            f"{index}: no generation has a document with id {shown}; nothing was erased. Fix: correct the ids."
+            f"{index}: no generation has a document with id {shown}; nothing was erased. Fix: correct the ids. "
+            "Documents that were deleted and compacted before are gone from the files, and can have no proof."
         )
     needs_model = generation.config.encoder.traits.encodes_texts and generation.config.whitening.centres_by_role
     require_no_query_encoder(generation.config, str(index))

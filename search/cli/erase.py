@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from search.cli.options import PATH, change_options, run_options
+from search.cli.options import PATH, encoder_options, json_option, quiet_option, run_options
 
 if TYPE_CHECKING:
     from search.erasure.proof import ErasedReport
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--ids-file", type=PATH, help="File with one id per line; - is standard input.")
 @click.option("--proof", type=PATH, metavar="FILE", required=True, help="JSON file for the proof, outside INDEX.")
-@change_options
+@encoder_options
+@json_option
+@quiet_option
 def command(
     index: Path, ids: tuple[str, ...], ids_file: Path | None, proof: Path, as_json: bool, **options: Any
 ) -> None:
@@ -74,6 +76,9 @@ def _print(report: "ErasedReport", as_json: bool) -> None:
             f"{report.generation}; no trace in {counted(report.files, 'file')}."
         )
     if report.changed:
-        print_note(f"{counted(len(report.changed), 'file')} changed since the proof: {', '.join(report.changed[:5])}")
+        more = f" and {len(report.changed) - 5:,} more" * (len(report.changed) > 5)
+        print_note(
+            f"{counted(len(report.changed), 'file')} changed since the proof: {', '.join(report.changed[:5])}{more}"
+        )
     for note in report.notes:
         print_note(note)

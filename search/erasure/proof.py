@@ -3,6 +3,8 @@
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +14,7 @@ from msgspec import Struct
 from indexer.errors import ConfigError, ExistsError, StoreError, as_argument, spelled
 from indexer.models.rescorer_spec import is_rescorer
 from indexer.pipeline.erase import Counts, Erasure, damaged, erase_from_index, finish, keyed_id, read_erasure
+from indexer.pipeline.generation import finish_erasure
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.config import BuildConfig
 from indexer.recipe.loading import named_path
@@ -72,6 +75,8 @@ class Proof(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     notes: list[str]
     limits: tuple[str, ...]
     traces: Traces
+    checksum: str = ""
+    """The sha256 of the proof without it, against accidents; a forger can compute it too."""
 
     def gone(self) -> set[str]:
         """Return the sha256 of the files that only existed before."""
@@ -123,19 +128,25 @@ def erase_documents(
             report = verify_erased(proof, path)
             if report.passed:  # nothing to do
                 return report
+        if erasure is None and not ids:
+            raise ExistsError(f"{path}: no erasure is unfinished, and {proof} is the proof of a finished one.")
         if erasure is None or earlier.salt != erasure.salt:
-            raise ExistsError(f"{proof}: is the proof of another erasure. Fix: choose another file.")
+            raise ExistsError(f"{proof}: is the proof of another or an earlier erasure. Fix: choose another file.")
     check_output(proof, as_argument("proof"), force=True, stream=False)
+    if not proof.absolute().parent.is_dir():
+        raise ConfigError(f"{proof}: its folder does not exist. Fix: create the folder, or choose another file.")
+    # The recall of the remaining rows is shown by inspect: it is no reason to keep the documents.
+    options = replace(options or RunOptions(), allow_low_recall=True)
     erasure = erase_from_index(path, ids, mark, options, progress, model)
     _clear_caches(path)
     progress.phase("searching files", None)
     written = _proof(path, erasure, proof, lambda: progress.advance(1))
     report = _report(path, written, written.files, [])
     if not report.passed:
-        again = spelled("erase_documents", "isotrope erase")
         raise StoreError(f"{path}: erased, but traces are left: {'; '.join(report.problems)}. Fix: remove these files, "
-                         f"and finish the erasure with {again}.")  # fmt: skip
-    atomic_write_bytes(proof, msgspec.json.format(msgspec.json.encode(written), indent=1) + b"\n")
+                         f"and finish the erasure: {finish_erasure(path)}")  # fmt: skip
+    atomic_write_bytes(proof, _encoded(written))
+    proof.chmod(0o600)  # ids can be guessed from it
     finish(path)
     return report
 
@@ -159,18 +170,34 @@ def verify_erased(
         for files in (stated.files, found)
     ]
     changed = sorted(name for name, _ in inside[0].items() ^ inside[1].items())
-    return _report(path, stated, found, list(dict.fromkeys(changed)))
+    report = _report(path, stated, found, list(dict.fromkeys(changed)))
+    if inside[0] and {*inside[0].values()}.isdisjoint(inside[1].values()):
+        report.notes.append(f"no file of the proof, which is of {stated.index}, is in {path}: is it another index?")
+    return report
 
 
 def read_proof(path: Path) -> Proof:
     """Return a proof. Raises ConfigError."""
     try:
-        return decode_json(path.read_bytes(), Proof)
+        proof = decode_json(path.read_bytes(), Proof)
+        if proof.checksum != _checksum(proof):
+            raise ValueError("it was changed after it was written")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}; expected a proof.") from error
     except ValueError as error:
         made = spelled("erase_documents", "isotrope erase")
         raise ConfigError(f"{path}: is no proof of {made} ({error}). Fix: name another file.") from error
+    return proof
+
+
+def _checksum(proof: Proof) -> str:
+    return sha256(msgspec.json.encode(msgspec.structs.replace(proof, checksum=""))).hexdigest()
+
+
+def _encoded(proof: Proof) -> bytes:
+    """Return the contents of a proof file."""
+    stated = msgspec.structs.replace(proof, checksum=_checksum(proof))
+    return msgspec.json.format(msgspec.json.encode(stated), indent=1) + b"\n"
 
 
 def _proof(index: Path, erasure: Erasure, proof: Path, on_file: Callable[[], None]) -> Proof:

@@ -16,10 +16,12 @@ import numpy as np
 
 from indexer.arrays import Mask, RowIds, Scores, SearchResult
 from indexer.corpus.document import Document, joined_text
+from indexer.errors import StoreError
 from indexer.lazy_imports import require_extra
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.ranking import HybridConfig
 from indexer.store import layout
+from indexer.store.manifest import list_generations
 from indexer.system.cache import cached_folder
 from search.index import Index
 from search.ranking.definitions import MOST_SHARE, MOST_TEXTS, Definitions, defining
@@ -187,6 +189,13 @@ _BLOCK = 32  # documents in memory together: a row group of long documents
 _MOST_KEPT = 4  # indexes in the cache, each as large as the texts
 
 
+def _require_kept(index: Index) -> None:
+    """Raise StoreError for a removed generation: its documents may be erased, and the cache must not have them."""
+    number, kept = index.manifest.generation, list_generations(index.path)
+    if number not in kept and number < max(kept, default=0):
+        raise StoreError(f"{index.path}: generation {number:,} was removed. Fix: open the index again.")
+
+
 class BM25Index(BM25Ranking):
     """The documents of an open index ranked by BM25 over the encoded texts, with the recipe's settings.
 
@@ -197,6 +206,7 @@ class BM25Index(BM25Ranking):
     def __init__(self, index: Index, progress: Progress | None = None) -> None:
         require_packages(_EXTRA)
         config = index.config.hybrid
+        _require_kept(index)
         self._index, self._progress = index, progress or NoProgress()
         self._by_window = config.unit == "window" and not index.numbering.one_to_one
         folder = cached_folder("bm25", self._key(config), self._make, _MOST_KEPT)

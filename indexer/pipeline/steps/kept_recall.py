@@ -27,6 +27,7 @@ from indexer.pipeline.rows import RowView, VectorBlocks
 from indexer.pipeline.steps.fit import refit_command
 from indexer.pipeline.steps.recall_queries import NEIGHBOUR_ROWS, QUERIES, Encode, RecallQueries, recall_queries
 from indexer.progress import Progress
+from indexer.recipe.index_config import IndexConfig
 from indexer.recipe.run_options import RunOptions
 from indexer.store import layout
 from indexer.store.integrity import BackgroundCheck, check_file
@@ -138,7 +139,7 @@ def _measured(
             query_origin=queries.described + replaced,
         ),
     )
-    return KeptRecall(figures, _note(before.recall, after.recall, promised))
+    return KeptRecall(figures, _note(before.recall, after.recall, promised, generation.config.index))
 
 
 def with_entry(figures: Mapping[str, Any], entry: RecallEntry) -> dict[str, Any]:
@@ -294,11 +295,12 @@ def _spread(values: Sequence[float], most: int) -> list[float]:
     return [values[place] for place in np.linspace(0, len(values) - 1, most).round().astype(int).tolist()]
 
 
-def _note(before: float, after: float, promised: float) -> str:
+def _note(before: float, after: float, promised: float, config: IndexConfig) -> str:
     if after < promised:
+        refit = refit_command("index.type=auto" if config.type != "auto" else "")
         return (
             f"recall@10 of the whole index is {after:.4f}, below index.recall {promised:g}, and no search parameters "
-            f"reach it. Build its segments again with: {refit_command()}"
+            f"reach it. Build its segments again with: {refit}"
         )
     if before < promised:
         return (

@@ -160,7 +160,7 @@ def test_an_unreachable_recall_is_said_and_names_refit(tmp_path: Path, monkeypat
     report = add_documents(documents(COUNT, 100, seed=1), index)
     (note,) = [note for note in report.notes if "recall" in note]
     assert "is 0.7000, below index.recall 0.8" in note
-    assert "refit_index(index)" in note
+    assert 'refit_index(index, ["index.type=auto"])' in note
     report = add_documents(documents(COUNT + 100, 10, seed=2), index)
     assert not [note for note in report.notes if "recall" in note]  # not measured again
     monkeypatch.undo()

@@ -97,7 +97,7 @@ def test_other_questions_that_no_parameters_answer_name_refit(tmp_path: Path, tr
     assert entry.recall_at_10 < 0.7
     assert brute_force(index, truths[-1]) == pytest.approx(entry.recall_at_10, abs=1e-9)
     (note,) = [note for note in report.notes if "recall" in note]
-    assert "no search parameters reach it. Build its segments again with: refit_index(index)" in note
+    assert 'reach it. Build its segments again with: refit_index(index, ["index.type=auto"])' in note
 
 
 def test_windows_and_deleted_rows_are_measured(

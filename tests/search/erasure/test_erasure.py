@@ -9,7 +9,7 @@ import pytest
 
 from indexer import Document, add_documents, build_index, compact_index, delete_documents
 from indexer.errors import ConfigError, ExistsError, StoreError
-from indexer.pipeline.erase import read_erasure
+from indexer.pipeline.erase import erase_from_index, read_erasure
 from indexer.recipe.config import BuildConfig
 from indexer.store import layout
 from indexer.store.embeddings import open_embeddings
@@ -17,6 +17,8 @@ from indexer.store.manifest import list_generations, load_manifest
 from search import SearchEngine, verify_index
 from search.erasure.patterns import Searcher, normalised, patterns_of
 from search.erasure.proof import erase_documents, read_proof, verify_erased
+from search.erasure.traces import mark
+from search.index import Index
 from tests.documents import DOCUMENTS
 from tests.life import NEW, assert_equals_fresh_build, grown
 
@@ -157,6 +159,42 @@ def test_traces_that_could_not_be_read_again_change_nothing(
         erase_documents(index, ["long"], tmp_path / "erased.json")
     assert load_manifest(index).generation == before.generation
     assert not read_erasure(index)
+
+
+def test_an_engine_of_a_removed_generation_writes_no_words(index: Path, tmp_path: Path) -> None:
+    with SearchEngine(index) as engine, SearchEngine(Index.open(index)) as fixed:
+        fixed.search("a bridge", 1)
+        assert "d1" in [hit.id for hit in engine.search("suspension bridge", 3)]
+        erase_documents(index, ["d1"], tmp_path / "erased.json")
+        assert "d1" not in [hit.id for hit in engine.search("suspension bridge", 3, hybrid=True)]  # of the next one
+        with pytest.raises(StoreError, match="was removed"):
+            fixed.search("suspension bridge", 3, hybrid=True)
+    vocabularies = [path.read_text() for path in (tmp_path / "cache/bm25").rglob("vocab*.json")]
+    assert vocabularies
+    assert not any("suspens" in words for words in vocabularies)
+
+
+def test_a_changed_proof_is_refused_and_another_index_is_named(
+    index: Path, tiny_config: BuildConfig, tmp_path: Path
+) -> None:
+    proof = tmp_path / "erased.json"
+    erase_documents(index, ["d1"], proof)
+    assert proof.stat().st_mode & 0o077 == 0
+    build_index(DOCUMENTS[5:], tmp_path / "other", tiny_config)
+    assert any("is it another index?" in note for note in verify_erased(proof, tmp_path / "other").notes)
+    proof.write_text(proof.read_text().replace(read_proof(proof).salt, SALT))
+    with pytest.raises(ConfigError, match="was changed after it was written"):
+        verify_erased(proof)
+
+
+def test_an_unfinished_erasure_is_reported_by_verify(index: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="its folder does not exist"):
+        erase_documents(index, ["d1"], tmp_path / "none" / "erased.json")
+    assert verify_index(index).passed
+    erase_from_index(index, ["d1"], mark)
+    assert any("an erasure of documents is unfinished" in problem for problem in verify_index(index).problems)
+    erase_documents(index, [], tmp_path / "erased.json")
+    assert verify_index(index).passed
 
 
 def test_a_proof_lies_outside_the_index(index: Path) -> None:
