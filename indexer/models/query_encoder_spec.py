@@ -58,7 +58,7 @@ def resolve_query_encoder(folder: str | Path, manifest: Manifest, expected: str 
     Raises ModelError for a folder that is no query encoder, and MismatchError if it was made for another encoder or
     transform than the index's, or if its sha256 is not the `expected` one.
     """
-    place = Path(folder)
+    place = Path(folder).expanduser()
     if not (place / FILE).is_file():
         found = f"contains no {FILE}" if place.is_dir() else "no such folder"
         made = spelled("distill_index or map_index", "isotrope distill or isotrope migrate --mode map")

@@ -66,7 +66,7 @@ def test_the_examples_of_the_helps_run(
     for index in ("my-index", "old-index", "new-index"):
         assert isotrope("build", "docs.jsonl", index).returncode == 0
     for name, (command, _) in COMMANDS.items():
-        if name.startswith(("evaluate", "tune", "report", "train")) != (part == "measuring"):
+        if name.startswith(("evaluate", "tune", "report", "train", "distill")) != (part == "measuring"):
             continue
         for call in examples(command.help or ""):
             if call[0] == "serve" or "--http" in call or "--watch" in call:

@@ -115,7 +115,9 @@ def test_an_erasure_that_fails_at_any_request_is_continued(
             finished = False
         storage.fault = lambda _: None
         use_cache(tmp_path / f"cache{failed}")
-        assert verify_index(index).passed
+        problems = verify_index(index).problems
+        assert [problem for problem in problems if "erasure of documents is unfinished" not in problem] == []
+        assert not (finished and problems)
         if finished:
             break
         assert erase_documents(index, ["d1"], tmp_path / f"{failed}.json").passed
