@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from indexer import *  # noqa: F403
     from search import *  # noqa: F403
     from search.dedup import *  # noqa: F403
+    from search.distill import *  # noqa: F403
     from search.erasure import *  # noqa: F403
     from search.evaluation import *  # noqa: F403
     from search.export import *  # noqa: F403

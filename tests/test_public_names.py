@@ -7,17 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from isotrope import _EXPORTERS as PACKAGES
+
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = (
-    "indexer",
-    "search",
-    "search.dedup",
-    "search.distill",
-    "search.erasure",
-    "search.evaluation",
-    "search.export",
-    "search.migration",
-)
 ALIASES = {  # of plain types: literals, numbers, arrays, unions
     "Count", "DocumentSource", "DrawnFrom", "Embeddings", "Executor", "Float64Array", "Hash", "MOST_DEPTH", "Mask",
     "Method", "Objective", "OnError", "PoolingKey", "PoolingMode", "Protocol", "Queries", "Recipe", "RerankerChoice",
@@ -88,3 +80,8 @@ def types_of(module: str, name: str) -> set[str]:
             every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
             annotations += [argument.annotation for argument in every if argument] + [member.returns]
     return {word for each in annotations if each for word in re.findall(r"\w+", ast.unparse(each))} & ours
+
+
+def test_a_type_checker_sees_the_names_of_every_package() -> None:
+    source = (ROOT / "isotrope/__init__.py").read_text(encoding="utf-8")
+    assert [package for package in PACKAGES if f"    from {package} import *" not in source] == []

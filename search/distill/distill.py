@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from indexer.arrays import Float32Array, Int64Array
 from indexer.encoders.protocol import EncodeStats
 from indexer.encoders.static.tables import EmbeddingTable, load_table
-from indexer.errors import ConfigError, EvaluationError, as_shown, spelled
+from indexer.errors import ConfigError, as_shown, spelled
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.loading import named_path, require_at_least
 from indexer.recipe.run_options import RunOptions
@@ -34,7 +34,7 @@ from search.engine import SearchEngine
 from search.evaluation.result import Clock, Result, how_built, write_result
 from search.evaluation.retrieval.beir import read_judged
 from search.evaluation.sts.data import read_tasks
-from search.evaluation.tune.unlabelled import LEAST_PAIRS, DrawnPair, draw_pairs
+from search.evaluation.tune.unlabelled import LEAST_PAIRS, DrawnPair, pairs_of_index
 from search.index import Index
 from search.result_files import open_output_folder
 
@@ -124,14 +124,12 @@ def distill_index(
 def _questions(index: Index) -> list[DrawnPair]:
     """Return the drawn questions. Raises EvaluationError if there are too few documents."""
     size = max(LEAST_PAIRS, min(_QUESTIONS, index.manifest.documents // _SHARE))
-    try:
-        return draw_pairs(index.documents.all_documents(), index.config.corpus.text, size)
-    except EvaluationError as error:
-        found = str(error).partition(", too few")[0]
-        raise EvaluationError(
-            f"{index.path}: {found}, too few to measure a table with; expected {LEAST_PAIRS}. A table needs thousands "
-            "of documents. Fix: add documents, or query the index with its own encoder."
-        ) from error
+    return pairs_of_index(
+        index,
+        size,
+        f"measure a table with; expected {LEAST_PAIRS}. A table needs thousands of documents. Fix: add documents, or "
+        "query the index with its own encoder.",
+    )
 
 
 def _sample(index: Index, size: int) -> Int64Array:

@@ -14,13 +14,13 @@ import numpy.typing as npt
 from indexer.arrays import Float32Array, Float64Array, Vectors
 from indexer.corpus.document import Document
 from indexer.encoders.document_windows import DocumentChunker
-from indexer.errors import EvaluationError, spelled
+from indexer.errors import spelled
 from indexer.moments import Moments
 from indexer.progress import Progress
 from indexer.transforms import Transform
 from search.evaluation.sweep import fit_setting
 from search.evaluation.target import Target
-from search.evaluation.tune.unlabelled import DrawnPair, draw_pairs
+from search.evaluation.tune.unlabelled import DrawnPair, pairs_of_index
 from search.index import Index
 from search.migration.maps import BothSides, MapKind, mapped_questions
 
@@ -85,14 +85,8 @@ def _of_documents(rows: Float32Array | Vectors, starts: npt.NDArray[np.int64]) -
 
 def drawn_pairs(index: Index, size: int) -> list[DrawnPair]:
     """Return at most `size` pairs of the index's documents. Raises EvaluationError if there are too few."""
-    try:
-        return draw_pairs(index.documents.all_documents(), index.config.corpus.text, size)
-    except EvaluationError as error:
-        found = str(error).partition(", too few")[0]
-        raise EvaluationError(
-            f"{index.path}: {found}, too few to compare encoders on. Fix: "
-            f"{spelled('call migrate_index', 'add --mode full')} to change the encoder without a comparison."
-        ) from error
+    full = spelled("call migrate_index", "add --mode full")
+    return pairs_of_index(index, size, f"compare encoders on. Fix: {full} to change the encoder without a comparison.")
 
 
 def encode_twice(

@@ -42,6 +42,7 @@ from search.evaluation.target import Target
 from search.evaluation.tune.choice import MeasuredSetting
 from search.evaluation.tune.rerank_depth import QUESTIONS, FirstHits
 from search.formatting import counted
+from search.index import Index
 from search.ranking.bm25 import BM25Ranking
 from search.ranking.exact import id_order
 from search.ranking.fusion import BothScores, Spread, drawn_rows
@@ -108,6 +109,18 @@ def draw_pairs(
             f"{LEAST_PAIRS}. Fix: keep the default recipe, or tune with your own judgements ({as_argument('beir')})."
         )
     return pairs
+
+
+def pairs_of_index(index: Index, size: int, too_few_to: str) -> list[DrawnPair]:
+    """Return at most `size` pairs of the index's documents.
+
+    Raises EvaluationError if there are too few; `too_few_to` ends its first sentence, and says what to do instead.
+    """
+    try:
+        return draw_pairs(index.documents.all_documents(), index.config.corpus.text, size)
+    except EvaluationError as error:
+        found = str(error).partition(", too few")[0]
+        raise EvaluationError(f"{index.path}: {found}, too few to {too_few_to}") from error
 
 
 def _piece(document: Document, columns: Sequence[str], chance: random.Random) -> DrawnPair | None:
