@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from isotrope import _EXPORTERS as PACKAGES
+from isotrope import _EXPORTERS
 
+PACKAGES = _EXPORTERS
 ROOT = Path(__file__).resolve().parents[1]
 ALIASES = {  # of plain types: literals, numbers, arrays, unions
     "Count", "DocumentSource", "DrawnFrom", "Embeddings", "Executor", "Float64Array", "Hash", "MOST_DEPTH", "Mask",
