@@ -272,8 +272,8 @@ class Generation:
         self.sender.send_all(self.files, self.number)
         if (review := _review.get()) is not None and not review(self.index, manifest):
             raise NotPublishedError(
-                f"{self.index}: the review rejected generation {self.number:,}, so the index is unchanged. Encoded "
-                "parts are kept: the same command without a review publishes them."
+                f"{self.index}: the review rejected generation {self.number:,}, so the index is unchanged. The "
+                "same command without a review publishes it, and encodes no document again."
             )
         publish(self.index, manifest)
         return manifest

@@ -47,4 +47,7 @@ def command(index: Path, output: Path, **options: Any) -> None:
         result = distill_index(index, output, task, run_options(options), progress)
     print_result(result, {**options, "output": None}, compare=False)
     if not options["as_json"]:
+        losses = [loss for pair in result.comparisons or () for loss in pair["measure"].values()]
+        if all(loss["decided"] and loss["value"] < 0 for loss in losses):
+            click.echo("\nthe table is worse than the own encoder on all of these questions")
         click.echo(f"\nanswer with it: {result['command']}")

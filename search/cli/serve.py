@@ -170,6 +170,9 @@ def engine_of(index: Path, options: dict[str, Any]) -> "SearchEngine":
     engine = SearchEngine(index, options["model"], run_options(options), recall=options["recall"])
     if options["query_encoder"] is not None:
         engine.encode_queries_by(options["query_encoder"])
+    recorded, chosen = engine.index.config.queries.encoder, options["query_encoder"]
+    if encoder := recorded if chosen is None else chosen:
+        note(f"questions are encoded by {encoder}")
     return engine
 
 

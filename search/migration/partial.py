@@ -8,6 +8,7 @@ Both compare the encoders first, write a folder, and publish a generation whose 
 """
 
 import json
+import shlex
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 import msgspec
 
 from indexer import refit_index
-from indexer.errors import ConfigError, spelled
+from indexer.errors import ConfigError, IsotropeError, spelled
 from indexer.models import query_encoder_spec, rescorer_spec
 from indexer.models.rescorer_spec import is_rescorer
 from indexer.progress import NoProgress, Progress
@@ -117,7 +118,15 @@ def _apply(
     with open_output_folder(folder) as written:
         assignments = write(compared, written)
     named = json.dumps(str(folder.resolve()))
-    refit_index(compared.index.path, [each.replace("{folder}", named) for each in assignments], options, progress)
+    assignments = [each.replace("{folder}", named) for each in assignments]
+    try:
+        refit_index(compared.index.path, assignments, options, progress)
+    except IsotropeError as error:  # for example, another process has begun to write to the index
+        record = spelled(
+            f"refit_index({str(index)!r}, {assignments!r})",
+            shlex.join(["isotrope", "refit", str(index), *(part for each in assignments for part in ("--set", each))]),
+        )
+        raise type(error)(f"{error} {folder} is complete, but the index does not use it yet: {record}") from error
     return compared.result
 
 

@@ -18,6 +18,7 @@ from indexer.encoders.load import open_encoder
 from indexer.encoders.static.tables import load_table
 from indexer.errors import ConfigError, EvaluationError, ExistsError, MismatchError, ModelError
 from search import SearchEngine
+from search.cli.serve import engine_of
 from search.distill import DistillOptions, distill_index
 from search.distill.ridge import TokenShares, solve_ridge
 from search.distill.table import TokenisedTexts, single_tokens
@@ -292,10 +293,23 @@ def test_a_server_answers_by_the_table(index: Path, table: Path, tmp_path: Path)
     with_service(copy, use)
 
 
+def test_a_server_notes_whose_questions_it_encodes(
+    index: Path, table: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy = shutil.copytree(index, tmp_path / "index")
+    refit_index(copy, [f"queries.encoder={json.dumps(str(table))}"])
+    caplog.set_level("INFO", "isotrope.server")
+    for folder, chosen in ((index, None), (index, str(table)), (copy, None), (copy, "")):
+        engine_of(folder, {"model": None, "recall": None, "query_encoder": chosen})
+    assert caplog.messages == [f"questions are encoded by {table}"] * 2
+
+
 def test_the_command_line(index: Path, table: Path, tmp_path: Path) -> None:
     done = isotrope("distill", index, "-o", tmp_path / "new", "--quiet")
     assert done.returncode == 0, done.stderr
     assert f"isotrope refit {index} --queries-by {tmp_path / 'new'}" in done.stdout
+    lost = json.loads((tmp_path / "new/measurement.json").read_text())["comparisons"][0]["measure"]["MRR"]
+    assert ("is worse than the own encoder on all" in done.stdout) == (lost["decided"] and lost["value"] < 0)
     answer = isotrope("query", index, QUERY, "--encoder", table, "-k", "2", "--json")
     expected = answering_by(SearchEngine(index), table).search(QUERY, 2)
     assert [hit["id"] for hit in json.loads(answer.stdout)["hits"]] == [hit.id for hit in expected]

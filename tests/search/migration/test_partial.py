@@ -1,6 +1,8 @@
 """`isotrope migrate --mode map` and `--mode rescore`: answers against slow oracles, and what is refused."""
 
+import ast
 import json
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -11,10 +13,11 @@ import pytest
 
 from indexer import BuildConfig, Document, add_documents, build_index, delete_documents, refit_index
 from indexer.encoders.load import open_encoder
-from indexer.errors import ConfigError, ExistsError, MismatchError, ModelError
+from indexer.errors import ConfigError, ExistsError, LockedError, MismatchError, ModelError
 from indexer.models.resolution import resolve_spec
 from indexer.progress import NoProgress
 from indexer.recipe.run_options import RunOptions
+from indexer.store.files import writer_lock
 from indexer.transforms import transform_from_bytes
 from search import SearchEngine
 from search.distill import distill_index
@@ -155,6 +158,17 @@ def test_what_is_refused(index: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="contains no transform"):
         SearchEngine(index).search(QUERY)
     assert len(SearchEngine(index).search(QUERY, 3, rerank_depth=0)) == 3
+
+
+def test_a_folder_that_could_not_be_recorded_stays_and_is_named(index: Path, tmp_path: Path) -> None:
+    """The comparison took time; the call in the message records its result."""
+    with writer_lock(index), pytest.raises(LockedError, match="is complete, but the index does not use it") as failed:
+        map_index(index, tmp_path / "map", TASK)
+    assert not Index.open(index).config.queries.encoder
+    call = re.fullmatch(r".* yet: refit_index\((.+)\)", str(failed.value))
+    assert call
+    refit_index(*ast.literal_eval(f"({call[1]})"))
+    assert Index.open(index).config.queries.encoder == str((tmp_path / "map").resolve())
 
 
 def test_an_erasure_removes_the_kept_vectors_and_refuses_a_query_encoder(index: Path, tmp_path: Path) -> None:
