@@ -293,7 +293,7 @@ def test_a_server_answers_by_the_table(index: Path, table: Path, tmp_path: Path)
     with_service(copy, use)
 
 
-def test_a_server_notes_whose_questions_it_encodes(
+def test_a_server_notes_its_encoder_of_questions(
     index: Path, table: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     copy = shutil.copytree(index, tmp_path / "index")
