@@ -32,7 +32,7 @@ from search.index import Index
 PENALTIES = (3e-3, 1e-2, 3e-2, 1e-1)
 _LEAST_IMPORTANCE = 0.1
 _BLOCK = 4096  # documents read together
-_TRIAL = 10_000  # texts to which a table of each penalty is fitted
+_TRIAL = 10_000  # texts, at most, to which a table of each penalty is fitted
 _UNFITTED = ("truncation", "padding", "post_processor")  # settings of a tokenizer that a table does not use
 
 
@@ -86,12 +86,12 @@ def fit_table(texts: TokenisedTexts, alone: Float32Array, penalty: float) -> Fit
 
 
 def choose_penalty(texts: TokenisedTexts, held_out: TokenisedTexts, alone: Float32Array, progress: Progress) -> float:
-    """Return the penalty whose table, fitted to the first of the texts, is closest to the held-out vectors."""
-    first = texts.of(np.arange(len(texts)) < _TRIAL)
+    """Return the penalty whose table, fitted to texts from all over the index, is closest to the held-out vectors."""
+    trial = texts.of(np.arange(len(texts)) % -(-len(texts) // _TRIAL) == 0)
     progress.phase("choosing the penalty", len(PENALTIES))
     cosines = []
     for penalty in PENALTIES:
-        table = fit_table(first, alone, penalty)
+        table = fit_table(trial, alone, penalty)
         cosines.append(float((mean_vectors(held_out, table.vectors) * held_out.vectors).sum(axis=1).mean()))
         progress.advance(1)
     return PENALTIES[int(np.argmax(cosines))]

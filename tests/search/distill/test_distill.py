@@ -14,14 +14,16 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, add_documents, build_index, delete_documents, refit_index
+from indexer.arrays import Float32Array
 from indexer.encoders.load import open_encoder
 from indexer.encoders.static.tables import load_table
 from indexer.errors import ConfigError, EvaluationError, ExistsError, MismatchError, ModelError
+from indexer.progress import NoProgress
 from search import SearchEngine
 from search.cli.serve import engine_of
 from search.distill import DistillOptions, distill_index
 from search.distill.ridge import TokenShares, solve_ridge
-from search.distill.table import TokenisedTexts, single_tokens
+from search.distill.table import PENALTIES, FittedTable, TokenisedTexts, choose_penalty, fit_table, single_tokens
 from search.evaluation.result import read_result
 from search.evaluation.sweep import Sweep
 from search.evaluation.tables import tables_of
@@ -84,6 +86,21 @@ def test_importance_counts_texts_not_occurrences() -> None:
     )
     expected = np.log(4 / (np.array([2, 1, 1, 0]) + 1)) + 0.1
     assert np.allclose(texts.importance(4), expected)
+
+
+def test_the_penalty_is_chosen_on_texts_from_all_over_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A corpus can be in the order of its topics."""
+    vectors = np.random.default_rng(3).normal(size=(40, 2)).astype(np.float32)
+    texts, fitted = TokenisedTexts(np.arange(41), np.arange(40) % 7, vectors, np.arange(40)), list[list[int]]()
+
+    def noted(texts: TokenisedTexts, alone: Float32Array, penalty: float) -> FittedTable:
+        fitted.append(texts.documents.tolist())
+        return fit_table(texts, alone, penalty)
+
+    monkeypatch.setattr("search.distill.table._TRIAL", 10)
+    monkeypatch.setattr("search.distill.table.fit_table", noted)
+    assert choose_penalty(texts, texts, np.zeros((7, 2), np.float32), NoProgress()) in PENALTIES
+    assert fitted == [list(range(0, 40, 4))] * len(PENALTIES)
 
 
 def test_the_written_folder_is_a_table_and_its_questions_are_means_of_tokens(index: Path, table: Path) -> None:
