@@ -30,7 +30,7 @@ from indexer.system.output_files import check_output, refuse_inside_index
 from indexer.typed_arguments import checked
 from indexer.typed_json import decode_json
 from search.erasure.scan import POSSIBLE, Scanner, SearchedFile
-from search.erasure.traces import Traces, mark, without_new_codes
+from search.erasure.traces import Traces, mark, without_remaining
 from search.ranking.rescorer import VECTORS
 
 _WORDS = "bm25"  # kind of cache entries with the words of documents
@@ -42,8 +42,8 @@ _HOW = (
     "vector: the first and last 32 bytes of embeddings and unquantised vectors, and hashes of texts",
     "code: the first and last 32 bytes of each row's code in a quantised segment, except codes that a row of the new "
     "segments has and codes that FAISS packs for 32 rows together; the segments were trained and written again",
-    "file: the sha256 of each file that is gone; moments, transform and codes before are in such files, and those "
-    "after were computed from the remaining rows",
+    "file: the sha256 of each file that contained a document, such as moments and codes, and of each transform fitted "
+    "to one; those after were computed from the remaining rows",
 )
 _LIMITS = (
     "ids and texts can be guessed and compared with the keyed hashes of this file: keep it as confidential as the ids",
@@ -77,11 +77,6 @@ class Proof(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     traces: Traces
     checksum: str = ""
     """The sha256 of the proof without it, against accidents; a forger can compute it too."""
-
-    def gone(self) -> set[str]:
-        """Return the sha256 of the files that only existed before."""
-        before = {digest for file in self.files for digest in file.before}
-        return before - {file.after for file in self.files if file.after}
 
 
 class ErasedReport(Struct, frozen=True, kw_only=True):
@@ -163,7 +158,7 @@ def verify_erased(
     stated = read_proof(proof)
     path = named_path(index if index is not None else stated.index, "the index")
     _ = load_manifest(path)  # raises NotAnIndexError
-    scanner = Scanner(stated.salt, stated.ids, stated.traces, stated.gone())
+    scanner = Scanner(stated.salt, stated.ids, stated.traces)
     found = _search(path, scanner, {}, proof, on_file)
     inside = [
         {file.file: file.after for file in files if file.after and not Path(file.file).is_absolute()}
@@ -206,10 +201,8 @@ def _proof(index: Path, erasure: Erasure, proof: Path, on_file: Callable[[], Non
         marks = msgspec.convert(erasure.marks, Traces)
     except ValueError as error:
         raise damaged(index, error) from error
-    traces = without_new_codes(marks, erasure.salt, index, manifest)
-    kept = {digest.sha256 for digest in manifest.files.values()}
-    gone = {digest for digests in erasure.files.values() for digest in digests} - kept
-    files = _search(index, Scanner(erasure.salt, erasure.ids, traces, gone), erasure.files, proof, on_file)
+    traces = without_remaining(marks, erasure.salt, index, manifest)
+    files = _search(index, Scanner(erasure.salt, erasure.ids, traces), erasure.files, proof, on_file)
     there = {file.file for file in files}
     files += [SearchedFile(file=name, before=erasure.files[name]) for name in sorted(erasure.files.keys() - there)]
     return Proof(

@@ -38,10 +38,10 @@ class SearchedFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Scanner:
-    """Searches files for keyed `ids`, for `traces`, and for whole files by the sha256 of those that are `gone`."""
+    """Searches files for keyed `ids` and for `traces`."""
 
-    def __init__(self, salt: str, ids: Iterable[str], traces: Traces, gone: set[str]) -> None:
-        self._salt, self._ids, self._gone = salt, set(ids), gone
+    def __init__(self, salt: str, ids: Iterable[str], traces: Traces) -> None:
+        self._salt, self._ids, self._files = salt, set(ids), set(traces.files)
         self._searchers = traces.searchers(salt)
         self._reach = max(searcher.reach for searcher in self._searchers.values()) + 1  # bytes that blocks must share
 
@@ -53,7 +53,7 @@ class Scanner:
             file.seek(0)
             is_text = b"\0" not in start
             found, by = self._stream(file, is_text, digest), {"text", "vector", "code", FILE}
-        if digest.hexdigest() in self._gone:
+        if digest.hexdigest() in self._files:
             found.add(FILE)
         try:
             if start.startswith(_ZIP):

@@ -9,17 +9,21 @@ from typing import Any, Literal, get_args
 import msgspec
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from indexer import ann
 from indexer.arrays import RowIds
 from indexer.corpus.document import Document
 from indexer.corpus.schema import schema_from_json
+from indexer.pipeline.drift import AddedSince
 from indexer.pipeline.erase import Copies
 from indexer.pipeline.generation import Generation
 from indexer.store import layout, parts
 from indexer.store.documents import DocumentReader
 from indexer.store.embeddings import open_embeddings
+from indexer.store.layout import Hash
 from indexer.store.manifest import MOST_BYTES, Manifest
+from indexer.transforms import Normalisation
 from search.erasure.patterns import Bytes, Pattern, Searcher, joined, normalised, patterns_of, without
 from search.index import Index
 
@@ -34,10 +38,12 @@ _DOCUMENTS, _ROWS = 1024, 1 << 15  # searched together
 class Traces(Struct, frozen=True):
     """Windows of texts, ids as words, and byte strings of embeddings, text hashes, vectors and codes.
 
-    None occurs in a remaining document; `shared` counts those that do, and `documents` the stored copies.
+    None occurs in a remaining document; `shared` counts those that do, and `documents` the stored copies. `files` are
+    the sha256 of files of parts and segments that contained a document, and of transforms fitted to them.
     """
 
     patterns: dict[Kind, list[Pattern]]
+    files: list[Hash] = []
     documents: int = 0
     shared: int = 0
 
@@ -47,7 +53,7 @@ class Traces(Struct, frozen=True):
     def without(self, found: Mapping[Kind, set[str]]) -> "Traces":
         """Return the traces without those in `found`, which are HMACs."""
         left = {kind: without(patterns, found.get(kind, set())) for kind, patterns in self.patterns.items()}
-        return Traces(left, self.documents, self.shared + sum(map(len, found.values())))
+        return replace(self, patterns=left, shared=self.shared + sum(map(len, found.values())))
 
 
 def mark(generation: Generation, copies: Copies, salt: str) -> dict[str, Any]:
@@ -62,13 +68,17 @@ def mark(generation: Generation, copies: Copies, salt: str) -> dict[str, Any]:
             count += 1
         for kind, rows in _stored_bytes(generation.index, manifest, np.array(numbers, np.int64), seen):
             strings[kind] |= {end for row in rows for end in _ends(row.tobytes())}
-    traces = Traces({kind: patterns_of(salt, found) for kind, found in strings.items()}, count)
+        if numbers and manifest.transform["kind"] != Normalisation.kind and numbers[0] < _fitted_documents(manifest):
+            seen.add(manifest.files[manifest.transform["file"]].sha256)
+    traces = Traces({kind: patterns_of(salt, found) for kind, found in strings.items()}, sorted(seen), count)
     plain: dict[str, Any] = msgspec.to_builtins(traces.without(_shared(generation, traces.searchers(salt), erased)))
     return plain
 
 
-def without_new_codes(traces: Traces, salt: str, index: Path, manifest: Manifest) -> Traces:
-    """Return traces without the codes that rows of the new segments have: new centroids give new codes."""
+def without_remaining(traces: Traces, salt: str, index: Path, manifest: Manifest) -> Traces:
+    """Return traces without kept files and the codes that rows of new segments have: new centroids give new codes."""
+    kept = {digest.sha256 for digest in manifest.files.values()}
+    traces = replace(traces, files=[digest for digest in traces.files if digest not in kept])
     search, found = traces.searchers(salt)["code"], set[str]()
     if traces.patterns.get("code"):
         for kind, rows in _stored_bytes(index, manifest, np.arange(manifest.stored_documents), set()):
@@ -119,7 +129,7 @@ def _documents(index: Path, manifest: Manifest, numbers: Sequence[int]) -> list[
 def _stored_bytes(index: Path, manifest: Manifest, numbers: RowIds, seen: set[str]) -> Iterator[tuple[Kind, Bytes]]:
     """Yield the embeddings, text hashes, vectors and codes of stored documents, (n, bytes).
 
-    `numbers` ascend. Files whose sha256 is in `seen` are skipped; those that were read are added.
+    `numbers` ascend. Files whose sha256 is in `seen` are skipped; those with one of the documents are added.
     """
     first, first_row, chosen = 0, 0, [np.zeros(0, np.int64)]
     for part in manifest.parts:
@@ -127,7 +137,8 @@ def _stored_bytes(index: Path, manifest: Manifest, numbers: RowIds, seen: set[st
         rows, folder = numbers[low:high] - first, index / part.name
         if len(rows) and part.rows != part.documents:
             rows = np.flatnonzero(np.isin(parts.read_window_documents(folder), rows))
-        if len(rows) and _is_new(manifest, f"{part.name}/{layout.EMBEDDINGS}", seen):
+        data = [f"{part.name}/{name}" for name in (layout.DOCUMENTS, layout.EMBEDDINGS, layout.MOMENTS)]
+        if len(rows) and _is_new(manifest, data, seen):
             yield "vector", _as_bytes(open_embeddings(folder)[rows])
             yield "vector", _as_bytes(parts.read_text_hashes(folder)[rows])
         chosen.append(rows + first_row)
@@ -136,17 +147,23 @@ def _stored_bytes(index: Path, manifest: Manifest, numbers: RowIds, seen: set[st
         for number, entry in enumerate(manifest.segments):
             rows = np.concatenate(chosen) - entry.first_row
             rows = rows[(rows >= 0) & (rows < entry.rows)]
-            if len(rows) and _is_new(manifest, entry.file, seen):
+            if len(rows) and _is_new(manifest, [entry.file], seen):
                 segment = opened.open_segment(number)
                 for start in range(0, len(rows), _ROWS):
                     for codes in ann.stored_codes(segment.index, rows[start : start + _ROWS]):
                         yield "vector" if segment.exact else "code", codes
 
 
-def _is_new(manifest: Manifest, name: str, seen: set[str]) -> bool:
-    digest = manifest.files[name].sha256
-    is_new = digest not in seen
-    seen.add(digest)
+def _fitted_documents(manifest: Manifest) -> int:
+    """Return the number of the first stored documents that the transform may have been fitted to."""
+    since = AddedSince.of(manifest)
+    return sum(part.documents for part in manifest.parts[: since.part + bool(since.row)])
+
+
+def _is_new(manifest: Manifest, names: Sequence[str], seen: set[str]) -> bool:
+    digests = {manifest.files[name].sha256 for name in names}
+    is_new = not digests <= seen
+    seen |= digests
     return is_new
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from indexer import Document, add_documents, build_index, compact_index, delete_documents
+from indexer import Document, add_documents, build_index, compact_index, delete_documents, refit_index
 from indexer.errors import ConfigError, ExistsError, StoreError
 from indexer.pipeline.erase import erase_from_index, read_erasure
 from indexer.recipe.config import BuildConfig
@@ -110,6 +110,25 @@ def test_planted_leaks_are_found(index: Path, tmp_path: Path) -> None:
         for path in sorted(set(tmp_path.rglob("*")) - before, reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
     assert verify_erased(tmp_path / "erased.json").passed
+
+
+def test_old_files_without_the_document_are_no_traces_when_they_appear_again(
+    tiny_config: BuildConfig, tmp_path: Path
+) -> None:
+    """A list of deleted numbers, and the parts, segment and transform of a build without the document."""
+    index, proof = tmp_path / "index", tmp_path / "erased.json"
+    build_index(DOCUMENTS[:2], index, tiny_config)
+    first = {name: digest.sha256 for name, digest in load_manifest(index).files.items()}
+    add_documents(DOCUMENTS[2:], index)
+    delete_documents(index, ["d2"])
+    erase_documents(index, ["d3"], proof)
+    delete_documents(index, ["d4"])  # has the number of d2
+    assert verify_erased(proof).problems == []
+    delete_documents(index, [document.id for document in DOCUMENTS[5:]])
+    refit_index(index)
+    compact_index(index, keep=1, grace=0)
+    assert {digest.sha256 for digest in load_manifest(index).files.values()} & {*first.values()}
+    assert verify_erased(proof).problems == []
 
 
 def test_an_erasure_with_a_leak_writes_no_proof_and_is_finished_later(index: Path, tmp_path: Path) -> None:

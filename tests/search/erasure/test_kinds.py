@@ -181,6 +181,7 @@ def test_a_restored_copy_of_the_old_index_is_found(index: Path, tmp_path: Path) 
     assert kinds["parts/00000/documents.parquet"] == "(id, text, file)"
     assert kinds["parts/00000/embeddings.npy"] == "(vector, file)"
     assert kinds["parts/00000/moments.npz"] == "(file)"
+    assert kinds[load_manifest(tmp_path / "old").transform["file"]] == "(file)"
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 1}', '{"format": 2}', "no JSON"])
