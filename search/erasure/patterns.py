@@ -24,7 +24,7 @@ _SPACE = 32
 class Pattern(Struct, frozen=True):
     """Byte strings of one length: a short hash of the start of each, and its HMAC."""
 
-    length: Annotated[int, Meta(ge=1, le=1 << 16)]
+    length: Annotated[int, Meta(ge=1)]
     starts: list[Annotated[int, Meta(ge=0, lt=1 << _BITS)]]
     macs: list[Hash]
 

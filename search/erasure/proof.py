@@ -135,7 +135,7 @@ def erase_documents(
     erasure = erase_from_index(path, ids, mark, options, progress, model)
     _clear_caches(path)
     progress.phase("searching files", None)
-    written = _proof(path, erasure, proof, lambda: progress.advance(1))
+    written = _proof(path, erasure, lambda: progress.advance(1))
     report = _report(path, written, written.files, [])
     if not report.passed:
         raise StoreError(f"{path}: erased, but traces are left: {'; '.join(report.problems)}. Fix: remove these files, "
@@ -159,13 +159,13 @@ def verify_erased(
     path = named_path(index if index is not None else stated.index, "the index")
     _ = load_manifest(path)  # raises NotAnIndexError
     scanner = Scanner(stated.salt, stated.ids, stated.traces)
-    found = _search(path, scanner, {}, proof, on_file)
+    found = _search(path, scanner, {}, on_file)
     inside = [
         {file.file: file.after for file in files if file.after and not Path(file.file).is_absolute()}
         for files in (stated.files, found)
     ]
-    changed = sorted(name for name, _ in inside[0].items() ^ inside[1].items())
-    report = _report(path, stated, found, list(dict.fromkeys(changed)))
+    changed = sorted({name for name, _ in inside[0].items() ^ inside[1].items()})
+    report = _report(path, stated, found, changed)
     if inside[0] and {*inside[0].values()}.isdisjoint(inside[1].values()):
         report.notes.append(f"no file of the proof, which is of {stated.index}, is in {path}: is it another index?")
     return report
@@ -195,14 +195,14 @@ def _encoded(proof: Proof) -> bytes:
     return msgspec.json.format(msgspec.json.encode(stated), indent=1) + b"\n"
 
 
-def _proof(index: Path, erasure: Erasure, proof: Path, on_file: Callable[[], None]) -> Proof:
+def _proof(index: Path, erasure: Erasure, on_file: Callable[[], None]) -> Proof:
     manifest, store = load_manifest(index), store_at(index)
     try:
         marks = msgspec.convert(erasure.marks, Traces)
     except ValueError as error:
         raise damaged(index, error) from error
     traces = without_remaining(marks, erasure.salt, index, manifest)
-    files = _search(index, Scanner(erasure.salt, erasure.ids, traces), erasure.files, proof, on_file)
+    files = _search(index, Scanner(erasure.salt, erasure.ids, traces), erasure.files, on_file)
     there = {file.file for file in files}
     files += [SearchedFile(file=name, before=erasure.files[name]) for name in sorted(erasure.files.keys() - there)]
     return Proof(
@@ -219,28 +219,29 @@ def _proof(index: Path, erasure: Erasure, proof: Path, on_file: Callable[[], Non
 
 
 def _search(
-    index: Path, scanner: Scanner, before: dict[str, list[str]], proof: Path, on_file: Callable[[], None]
+    index: Path, scanner: Scanner, before: dict[str, list[str]], on_file: Callable[[], None]
 ) -> list[SearchedFile]:
     """Search the files in the index, the results beside it, its mirror folder, and the cache of words."""
-    store, searched = store_at(index), []
+    store, searched, name = store_at(index), [], ""
     try:
         names = [name for name in store.files() if name not in _NOT_SEARCHED]
-        for name in [*names, *map(str, _outside(index, bool(store.url), proof))]:
+        for name in [*names, *map(str, _outside(index, bool(store.url)))]:
             with nullcontext(Path(name)) if Path(name).is_absolute() else store.fetched(name) as path:
                 searched.append(scanner.search(path, name, before.get(name, [])))
             on_file()
     except OSError as error:
-        raise StoreError(f"{error.filename or index}: cannot be searched: {error.strerror or error}.") from error
+        place, why = index / name if name else error.filename or index, str(error.strerror or error).strip()
+        raise StoreError(f"{place}: cannot be searched: {why}. Fix: repair or remove the file.") from error
     return searched
 
 
-def _outside(index: Path, is_remote: bool, proof: Path) -> Iterator[Path]:
+def _outside(index: Path, is_remote: bool) -> Iterator[Path]:
     """Yield the other files on this machine that may contain documents."""
     own = index.absolute()
     if is_remote:
         yield from (path for path in _files_in(own) if path.name not in _NOT_SEARCHED)
     for path in sorted(own.parent.iterdir()):
-        if path.is_file() and path.name != proof.name and _is_result(path, own.name):
+        if path.is_file() and _is_result(path, own.name):
             yield path
     yield from _files_in(cache_folder().absolute() / _WORDS)
 
@@ -262,18 +263,17 @@ def _is_result(path: Path, index: str) -> bool:
 def _clear_caches(index: Path) -> None:
     """Remove word indexes, the vectors of the rescorer, and cached files of object storage: all are made again when
     needed."""
-    words, is_remote = cache_folder() / _WORDS, bool(store_at(index).url)
-    rescorer = BuildConfig.from_dict(load_manifest(index).config).rerank.model
+    words, manifest = cache_folder() / _WORDS, load_manifest(index)
+    rescorer = BuildConfig.from_dict(manifest.config).rerank.model
     try:
         if is_rescorer(rescorer):
             (Path(rescorer).expanduser() / VECTORS).unlink(missing_ok=True)
         if words.is_dir():
             shutil.rmtree(words)
-        if is_remote:
+        if store_at(index).url:
             blob_cache().clear()
-            named = load_manifest(index).files
             for path in _files_in(index):
-                if (name := path.relative_to(index).as_posix()) not in named and name not in _NOT_SEARCHED:
+                if (name := path.relative_to(index).as_posix()) not in manifest.files and name not in _NOT_SEARCHED:
                     path.unlink()
     except OSError as error:
         raise StoreError(f"{error.filename}: cannot be removed from the cache: {error.strerror}.") from error
@@ -291,7 +291,7 @@ def _report(index: Path, proof: Proof, searched: Sequence[SearchedFile], changed
         generation=manifest.generation,
         documents=manifest.documents,
         erased=len(proof.ids),
-        files=len([one for one in searched if one.after]),
+        files=sum(one.after is not None for one in searched),
         problems=problems,
         changed=changed,
         notes=notes,

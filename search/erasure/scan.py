@@ -3,7 +3,9 @@
 import hashlib
 import json
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,6 +24,8 @@ _ORDER = (ID, POSSIBLE, "text", "vector", "code", FILE)
 _BLOCK = 4 << 20
 _PARQUET, _ZIP = b"PAR1", b"PK\3\4"
 _ID_FIELDS = {"id", "_id", "ids"}
+# RuntimeError: encrypted or unknown compression in a ZIP file, and deeply nested JSON.
+_UNDECODABLE = pa.ArrowException, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError
 
 
 class SearchedFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,8 +63,8 @@ class Scanner:
             if start.startswith(_ZIP):
                 found |= self._zip(path)
             decoded = self._decoded(path, start)
-        except (pa.ArrowException, zipfile.BadZipFile) as error:
-            raise OSError(0, f"cannot be decoded, so it cannot be searched: {error}", str(path)) from error
+        except _UNDECODABLE as error:
+            raise OSError(f"its contents cannot be decoded ({error})") from error
         by |= {POSSIBLE} if is_text or decoded is not None else set()
         by |= {ID} if decoded is not None else set()
         found |= decoded or set()
@@ -98,10 +102,7 @@ class Scanner:
         """Search the decoded values of a file; None for other formats, and for text that only looks like JSON."""
         if start.startswith(_PARQUET):
             return self._parquet(path)
-        try:
-            return self._json(path) if path.suffix in (".json", ".jsonl") else None
-        except ValueError:
-            return None
+        return self._json(path) if path.suffix in (".json", ".jsonl") else None
 
     def _parquet(self, path: Path) -> set[str]:
         found = set[str]()
@@ -118,11 +119,14 @@ class Scanner:
                         found.add(ID)
         return found
 
-    def _json(self, path: Path) -> set[str]:
-        """Search the strings of a JSON file, or of every line of a JSONL file. Raises ValueError."""
-        text = path.read_text("utf-8", "surrogatepass")
-        values = [text] if path.suffix == ".json" else [line for line in text.split("\n") if line.strip()]
-        fields = [field for value in values for field in _fields(json.loads(value))]
+    def _json(self, path: Path) -> set[str] | None:
+        """Search the strings of a JSON file, or of the lines of a JSONL file that are JSON; None without strings."""
+        data, fields = path.read_bytes(), list[tuple[str, str]]()
+        for value in [data] if path.suffix == ".json" else data.split(b"\n"):
+            with suppress(ValueError):
+                fields += _fields(json.loads(value))
+        if not fields:
+            return None
         found = self._text(normalised(joined(string for _, string in fields)))
         return found | ({ID} if self._has_id(string for key, string in fields if key in _ID_FIELDS) else set())
 

@@ -1,6 +1,8 @@
 """Erasure of every kind of index: windows, quantised segments, transforms, no documents; and wrong input."""
 
+import io
 import json
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +12,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from indexer import Document, add_documents, ann, build_index, compact_index, delete_documents
-from indexer.errors import ConfigError, CorruptIndexError, ExistsError, MismatchError, ModelError, NotAnIndexError
+from indexer.errors import (
+    ConfigError,
+    CorruptIndexError,
+    ExistsError,
+    MismatchError,
+    ModelError,
+    NotAnIndexError,
+    StoreError,
+)
 from indexer.pipeline.erase import erase_from_index, read_erasure
 from indexer.recipe.config import BuildConfig
 from indexer.recipe.corpus_config import ChunkConfig
@@ -145,6 +155,53 @@ def test_reports_beside_the_index_are_searched_and_other_files_are_not(index: Pa
     assert "report.html" in str(error.value)
     assert "result.json" in str(error.value)
     assert "corpus.json" not in str(error.value)
+
+
+def test_a_result_with_the_name_of_a_proof_in_another_folder_is_searched(index: Path, tmp_path: Path) -> None:
+    (tmp_path / "proofs").mkdir()
+    (tmp_path / "d1.json").write_text('{"provenance": {}, "results": ["A suspension bridge hangs"]}')
+    with pytest.raises(StoreError, match=r"traces are left: .*d1\.json"):
+        erase_documents(index, ["d1"], tmp_path / "proofs" / "d1.json")
+
+
+def test_a_line_that_is_no_json_does_not_hide_the_ids_of_others(index: Path, tmp_path: Path) -> None:
+    (tmp_path / "index.rejects.jsonl").write_text('{"id": "d1", "text": 3}\n\n{"id": "d')
+    with pytest.raises(StoreError, match=r"rejects\.jsonl: contains an erased document \(id\)"):
+        erase_documents(index, ["d1"], tmp_path / "erased.json")
+
+
+def with_byte(data: bytes, local: int, central: int, value: int) -> bytes:
+    """Set a byte in the two headers of the only member of a ZIP archive."""
+    changed = bytearray(data)
+    changed[local] = changed[data.index(b"PK\1\2") + central] = value
+    return bytes(changed)
+
+
+def test_a_file_that_cannot_be_decoded_is_named(index: Path, tmp_path: Path) -> None:
+    erase_documents(index, ["d1"], tmp_path / "erased.json")
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("member", "text " * 99)
+    data, parquet = archive.getvalue(), next(index.rglob("documents.parquet")).read_bytes()
+    contents = {
+        "deep.json": b"[" * 100_000,
+        "encrypted": with_byte(data, 6, 8, 1),
+        "unknown": with_byte(data, 8, 10, 99),
+        "torn": data[:50] + data[51:],
+        "parquet": parquet[:-28] + bytes([255]) * 8 + parquet[-20:],
+    }
+    for name, content in contents.items():
+        (index / name).write_bytes(content)
+        with pytest.raises(StoreError, match=rf"index/{name}: cannot be searched: .*\. Fix: repair or remove"):
+            verify_erased(tmp_path / "erased.json")
+        (index / name).unlink()
+
+
+def test_a_document_with_a_long_id_is_erased(index: Path, tmp_path: Path) -> None:
+    add_documents([Document("x" * 70_000, "Lamps burn oil.")], index)
+    assert erase_documents(index, ["x" * 70_000], tmp_path / "erased.json").passed
+    (index / "leak").write_text("x" * 70_000)
+    assert len(verify_erased(tmp_path / "erased.json").notes) == 1
 
 
 def test_an_id_between_other_words_is_a_note(index: Path, tmp_path: Path) -> None:
