@@ -121,17 +121,18 @@ def fold(
     stored = LazyEncoder(config, options, generation.spec)
     records = encode_parts(ingested.parts, generation, stored, options, progress).records
     generation.keep_encoder()
-    rows, figures = ingested.rows(generation.index), published.manifest.quality
+    rows, figures, kept = ingested.rows(generation.index), published.manifest.quality, dict[str, Any]()
     if refitting:
         generation.write_transform(fit(rows, queries, progress, known_query_mean(published)))
-        written = write_segments(generation, rows, records, queries, options, progress)
-        return generation.publish(written.figures), written.notes
-    generation.keep_transform()
+    else:
+        generation.keep_transform()
+        names = "sample", "held_out", "covariance", "drift"  # of the fit
+        kept = {name: figures[name] for name in names if name in figures}
+        kept |= (
+            AddedSince.of(published.manifest).compacted(published.manifest, published.numbering, rows.rows).figures()
+        )
     written = write_segments(generation, rows, records, queries, options, progress)
-    names = "sample", "held_out", "covariance", "drift"  # of the fit
-    kept: dict[str, Any] = {name: figures[name] for name in names if name in figures}
-    since = AddedSince.of(published.manifest).compacted(published.manifest, published.numbering, rows.rows)
-    figures = {**kept, **since.figures(), **written.figures}
+    figures = {**kept, **written.figures}
     measured = begin_again(generation, rows, figures, options, progress, queries.encode_queries)
     return generation.publish(measured.figures), tuple(filter(None, (*written.notes, measured.note)))
 

@@ -18,12 +18,12 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from indexer.corpus.query_file import is_npy, query_file_sha256
 from indexer.corpus.schema import schema_from_json
 from indexer.errors import ConfigError, CorruptIndexError, ExistsError, StoreError, spelled
 from indexer.models.query_encoder_spec import require_no_query_encoder
 from indexer.models.rescorer_spec import is_rescorer
 from indexer.pipeline.compact import fold, remove_generations
-from indexer.pipeline.delete import publish_deletions
 from indexer.pipeline.generation import Generation, finish_erasure, open_generation
 from indexer.progress import NoProgress, Progress
 from indexer.recipe.run_options import RunOptions
@@ -102,7 +102,10 @@ def erase_from_index(
             erasure = _begin(generation, list(dict.fromkeys(ids)), mark)
         else:
             _require_same(index, erasure, ids)
-        publish_deletions(generation, np.array(_live_numbers(generation, erasure), np.int64))
+        if numbers := _live_numbers(generation, erasure):
+            generation.keep_everything()
+            generation.delete(generation.previous.stored(np.array(numbers, np.int64)))
+            generation.publish(generation.previous.manifest.quality)  # recall is measured when it is compacted
     with open_generation(index, erasing=True) as generation:
         generation.model = model
         manifest = generation.previous.manifest
@@ -156,10 +159,7 @@ def _begin(generation: Generation, ids: list[str], mark: Mark) -> Erasure:
             f"{index}: no generation has a document with id {shown}; nothing was erased. Fix: correct the ids. "
             "Documents that were deleted and compacted before are gone from the files, and can have no proof."
         )
-    needs_model = generation.config.encoder.traits.encodes_texts and generation.config.whitening.centres_by_role
-    require_no_query_encoder(generation.config, str(index))
-    if "taken_from" not in manifest.transform and needs_model:
-        _ = generation.spec  # raises ModelError before anything is changed
+    _require_inputs(generation)
     erasure = Erasure(
         salt=salt,
         ids=[keyed_id(salt, identity) for identity in ids],
@@ -176,6 +176,18 @@ def _begin(generation: Generation, ids: list[str], mark: Mark) -> Erasure:
         )
     generation.store.create(layout.ERASE, data)
     return erasure
+
+
+def _require_inputs(generation: Generation) -> None:
+    """Raise ConfigError and ModelError for what the new transform and segments need, before anything is changed."""
+    config, fits = generation.config, "taken_from" not in generation.previous.manifest.transform
+    require_no_query_encoder(config, str(generation.index))
+    questions = config.index.queries if Path(config.index.queries).exists() else ""  # a removed file is not used
+    query_file_sha256(questions, "index.queries")
+    query_file_sha256(config.whitening.query_sample if fits else "", "whitening.query_sample")
+    encodes = (fits and config.whitening.centres_by_role) or (questions and not is_npy(questions))
+    if config.encoder.traits.encodes_texts and encodes:
+        _ = generation.spec
 
 
 def _manifests(generation: Generation, files: dict[str, list[str]]) -> list[Manifest]:

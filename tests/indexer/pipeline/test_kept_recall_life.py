@@ -15,6 +15,7 @@ from indexer.errors import ConfigError, CorruptIndexError, MismatchError
 from indexer.pipeline.add import add_documents
 from indexer.pipeline.compact import compact_index
 from indexer.pipeline.delete import delete_documents
+from indexer.pipeline.erase import erase_from_index
 from indexer.pipeline.refit import refit_index
 from indexer.pipeline.sync import sync_index
 from indexer.progress import NoProgress
@@ -156,6 +157,18 @@ def test_several_new_segments_are_measured_together(
     (entry,) = history(index)
     assert len(entry.search_parameters) == len(load_manifest(index).segments) == 2
     assert brute_force(index, truths[-1]) == pytest.approx(entry.recall_at_10, abs=0.002)
+
+
+def test_an_erasure_measures_the_new_segments_and_continues_the_history(
+    tmp_path: Path, truths: list[GroundTruth]
+) -> None:
+    index = tmp_path / "index"
+    build_index(documents(0, COUNT), index, recipe(segment_rows=700))
+    add_documents(documents(COUNT, 100, seed=1), index)
+    erase_from_index(index, [f"d{number}" for number in range(100)], lambda *_: {})
+    assert [entry.generation for entry in history(index)] == [2, 4]  # not the one with deleted rows, which is removed
+    assert history(index)[-1].rows == COUNT
+    assert brute_force(index, truths[-1]) == pytest.approx(history(index)[-1].recall_at_10, abs=0.002)
 
 
 def test_an_index_in_object_storage_has_the_history_of_one_on_a_disk(

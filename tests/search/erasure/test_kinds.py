@@ -130,6 +130,24 @@ def test_without_the_encoder_that_a_fit_needs_nothing_is_changed(
     assert list_generations(index) == [1]
 
 
+def test_without_the_questions_of_the_recipe_nothing_is_changed(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    """The file of the query mean is needed; that of index.queries only if it is there, and then the encoder too."""
+    questions, index, proof = tmp_path / "questions.txt", tmp_path / "index", tmp_path / "erased.json"
+    questions.write_text("whales\nbridges\n")
+    settings = [f"whitening.query_sample={questions}", f"index.queries={questions}", "whitening.centre=common"]
+    build_index(DOCUMENTS, index, tiny_config.with_overrides(settings))
+    with pytest.raises(ModelError):
+        erase_documents(index, ["d1"], proof, model=tmp_path / "missing")
+    content = questions.read_bytes()
+    questions.unlink()
+    with pytest.raises(ConfigError, match=r"whitening\.query_sample: .* cannot be read"):
+        erase_documents(index, ["d1"], proof)
+    assert read_erasure(index) is None
+    assert list_generations(index) == [1]
+    questions.write_bytes(content)
+    assert erase_documents(index, ["d1"], proof).passed
+
+
 def test_text_across_two_documents_is_no_trace(index: Path, tmp_path: Path) -> None:
     """Values of a column follow each other in memory: "... also discussed" and "the logic ..."."""
     add_documents([Document("e", "Programs are also discussed. The end."), Document("f", "It is also discussed."),
