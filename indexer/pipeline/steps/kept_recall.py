@@ -97,10 +97,8 @@ def begin_again(
     about = Quality.of(figures).index
     if not history or about is None:
         return KeptRecall(figures)
-    entry = _entry(
-        generation, recall_at_10=about.recall_at_10, queries=about.queries, query_origin=about.query_origin or EXACT
-    )
-    return KeptRecall(with_entry(figures, entry))
+    measured = {"recall_at_10": about.recall_at_10, "queries": about.queries}
+    return KeptRecall(_with_entry(generation, figures, **measured, query_origin=about.query_origin or EXACT))
 
 
 def _measured(
@@ -129,28 +127,21 @@ def _measured(
     for place, entry in enumerate(generation.segments):
         parameters = after.settings.get(entry.file, entry.search_parameters)
         generation.segments[place] = with_fields(entry, search_parameters=parameters)
-    figures = with_entry(
+    figures = _with_entry(
+        generation,
         figures,
-        _entry(
-            generation,
-            recall_before=before.recall,
-            recall_at_10=after.recall,
-            queries=len(truth),
-            query_origin=queries.described + replaced,
-        ),
+        recall_before=before.recall,
+        recall_at_10=after.recall,
+        queries=len(truth),
+        query_origin=queries.described + replaced,
     )
     return KeptRecall(figures, _note(before.recall, after.recall, promised, generation.config.index))
 
 
-def with_entry(figures: Mapping[str, Any], entry: RecallEntry) -> dict[str, Any]:
+def _with_entry(generation: Generation, figures: Mapping[str, Any], **measured: Any) -> dict[str, Any]:
     """Return figures with a new last entry of the history, of which the last `MOST_ENTRIES` stay."""
-    history = [*figures.get("recall_history", ()), msgspec.to_builtins(entry)]
-    return {**figures, "recall_history": history[-MOST_ENTRIES:]}
-
-
-def _entry(generation: Generation, **measured: Any) -> RecallEntry:
     documents, rows = generation.counts()
-    return RecallEntry(
+    entry = RecallEntry(
         generation=generation.number,
         documents=documents,
         rows=rows,
@@ -160,6 +151,8 @@ def _entry(generation: Generation, **measured: Any) -> RecallEntry:
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         **measured,
     )
+    history = [*figures.get("recall_history", ()), msgspec.to_builtins(entry)]
+    return {**figures, "recall_history": history[-MOST_ENTRIES:]}
 
 
 def _approximate(generation: Generation) -> list[SegmentEntry]:
@@ -244,41 +237,37 @@ class WholeIndex:
             check.require_sound()
 
 
-class SegmentCurve(NamedTuple):
-    """The measured points of an approximate segment, in ascending work, or else the parameters it has."""
-
-    file: str
-    points: Sequence[MeasuredPoint]
+Curves = Mapping[str, Sequence[MeasuredPoint]]
+"""The measured points of the approximate segments, in ascending work, or else the parameters they have; by file."""
 
 
-def _curves(generation: Generation, quality: Quality | None) -> list[SegmentCurve]:
+def _curves(generation: Generation, quality: Quality | None) -> Curves:
     """Return the curves of the approximate segments. Without `quality`, because other queries measure the index than
     the recipe's, no parameters are less than the stored ones."""
-    curves, first = list[SegmentCurve](), generation.segments[0].file
+    curves, first = dict[str, Sequence[MeasuredPoint]](), generation.segments[0].file
     for entry in _approximate(generation):
         points = quality.of_segment(entry.file, entry.file == first).recall_curve if quality else ()
-        curves.append(SegmentCurve(entry.file, points or (MeasuredPoint(entry.search_parameters, 0.0),)))
+        curves[entry.file] = points or (MeasuredPoint(entry.search_parameters, 0.0),)
     return curves
 
 
-def choose(whole: WholeIndex, curves: Sequence[SegmentCurve], promised: float, stored: ReachedRecall) -> ReachedRecall:
+def choose(whole: WholeIndex, curves: Curves, promised: float, stored: ReachedRecall) -> ReachedRecall:
     """Return the first settings that reach `promised`, else those of the highest recall. `stored` are measured."""
-    best: ReachedRecall | None = None
+    tried = list[ReachedRecall]()
     for settings in _ever_wider(whole, curves, promised):
         recall = stored.recall if settings == stored.settings else whole.recall(settings)
-        if best is None or recall > best.recall:
-            best = ReachedRecall(recall, settings)
+        tried.append(ReachedRecall(recall, settings))
         if recall >= promised:
             break
-    return best or stored
+    return max(tried, key=lambda reached: reached.recall)
 
 
-def _ever_wider(whole: WholeIndex, curves: Sequence[SegmentCurve], promised: float) -> Iterator[Settings]:
+def _ever_wider(whole: WholeIndex, curves: Curves, promised: float) -> Iterator[Settings]:
     """Yield the settings of the build, then those of higher recall on the curves, then doubled ones."""
     settings: Settings = {}
-    known = sorted({point.recall for curve in curves for point in curve.points if point.recall > promised})
+    known = sorted({point.recall for points in curves.values() for point in points if point.recall > promised})
     for level in [promised, *_spread(known, _LEVELS)]:
-        wider = {file: dict(ann.cheapest_point(points, level).search_parameters) for file, points in curves}
+        wider = {file: dict(ann.cheapest_point(points, level).search_parameters) for file, points in curves.items()}
         if wider != settings:
             yield (settings := wider)
     for _ in range(_DOUBLINGS):

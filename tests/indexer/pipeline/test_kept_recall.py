@@ -267,7 +267,7 @@ def test_the_cheapest_parameters_that_reach_the_promise_are_chosen(recalls: dict
     built: Sequence[tuple[int, float]] = [(1, 0.6), (2, 0.8), (4, 0.9), (8, 0.97)]
     points = [MeasuredPoint({"nprobe": nprobe}, recall) for nprobe, recall in built]
     before = kept_recall.ReachedRecall(recalls[4], {"s": {"nprobe": 4}})
-    chosen = kept_recall.choose(whole, [kept_recall.SegmentCurve("s", points)], 0.9, before)
+    chosen = kept_recall.choose(whole, {"s": points}, 0.9, before)
     assert chosen == (recalls[expected], {"s": {"nprobe": expected}})
     assert len(whole.tried) == len(set(whole.tried))
     assert set(whole.tried) <= {nprobe for nprobe in recalls if 4 < nprobe <= max(8, 2 * expected)}
