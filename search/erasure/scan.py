@@ -72,6 +72,7 @@ class Scanner:
         return SearchedFile(file=name, before=list(before), after=digest.hexdigest(), by=kinds[0], found=kinds[1])
 
     def _stream(self, file: IO[bytes], words: bool, digest: Any = None) -> set[str]:
+        kinds: tuple[Kind, ...] = ("text", POSSIBLE) if words else ("text",)
         found, raw, plain = set[str](), np.zeros(0, np.uint8), np.full(1, ord(" "), np.uint8)
         while block := file.read(_BLOCK):
             if digest is not None:
@@ -79,21 +80,12 @@ class Scanner:
             data = np.frombuffer(block, np.uint8)
             raw = np.concatenate([raw, data])
             plain = np.concatenate([plain, normalised(data, int(plain[-1]))])
-            found |= self._bytes(raw) | self._text(plain, words)
+            found |= self._found(raw, "vector", "code") | self._found(plain, *kinds)
             raw, plain = raw[-self._reach :], plain[-self._reach :]
-        if words:  # the last one
-            found |= self._text(np.append(plain, np.uint8(ord(" "))), words)
-        return found
+        return found | self._found(np.append(plain, np.uint8(ord(" "))), *kinds)  # the last word
 
-    def _bytes(self, data: Bytes) -> set[str]:
-        return {kind for kind in ("vector", "code") if self._finds(kind, data)}
-
-    def _text(self, plain: Bytes, words: bool = True) -> set[str]:
-        found = {"text"} if self._finds("text", plain) else set[str]()
-        return found | ({POSSIBLE} if words and self._finds(POSSIBLE, plain) else set())
-
-    def _finds(self, kind: Kind, data: Bytes) -> bool:
-        return bool(self._searchers[kind].found(data))
+    def _found(self, data: Bytes, *kinds: Kind) -> set[str]:
+        return {kind for kind in kinds if self._searchers[kind].found(data)}
 
     def _has_id(self, values: Iterable[object]) -> bool:
         return any(isinstance(value, str) and keyed_id(self._salt, value) in self._ids for value in values)
@@ -110,11 +102,13 @@ class Scanner:
             for batch in file.iter_batches(8192, use_threads=False):
                 for name, column in zip(batch.schema.names, batch.columns, strict=True):
                     if "string" not in str(column.type):
-                        buffers = [buffer for buffer in column.buffers() if buffer is not None and buffer.size]
-                        found = found.union(*(self._bytes(np.frombuffer(buffer, np.uint8)) for buffer in buffers))
+                        buffers = [each for each in column.buffers() if each is not None and each.size]
+                        found = found.union(
+                            *(self._found(np.frombuffer(each, np.uint8), "vector", "code") for each in buffers)
+                        )
                         continue
                     strings = list(strings_in(column.to_pylist()))
-                    found |= self._text(normalised(joined(strings)))
+                    found |= self._found(normalised(joined(strings)), "text", POSSIBLE)
                     if name in _ID_FIELDS and self._has_id(strings):
                         found.add(ID)
         return found
@@ -127,7 +121,7 @@ class Scanner:
                 fields += _fields(json.loads(value))
         if not fields:
             return None
-        found = self._text(normalised(joined(string for _, string in fields)))
+        found = self._found(normalised(joined(string for _, string in fields)), "text", POSSIBLE)
         return found | ({ID} if self._has_id(string for key, string in fields if key in _ID_FIELDS) else set())
 
     def _zip(self, path: Path) -> set[str]:
