@@ -50,7 +50,7 @@ _LIMITS = (
     "the corpus, exports, other results, distilled tables, maps, rescorers that the recipe does not name, backups and "
     "copies of the index are not searched",
     "programs that had the index open keep the old generation in memory until they reload or end",
-    "texts without a run of 8 letters and digits are searched for by id, vector and whole file only",
+    "texts of fewer than 8 letters, digits and spaces are searched for by id, vector and whole file only",
 )
 _REMOTE_LIMITS = (
     "versions of objects that the bucket keeps (versioning, soft delete) are out of reach: remove them with its tools",
