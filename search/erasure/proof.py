@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from indexer.corpus.row import ENDING
 from indexer.errors import ConfigError, ExistsError, StoreError, as_argument, spelled
 from indexer.models.rescorer_spec import is_rescorer
 from indexer.pipeline.erase import Counts, Erasure, damaged, erase_from_index, finish, keyed_id, read_erasure
@@ -31,9 +32,9 @@ from indexer.typed_arguments import checked
 from indexer.typed_json import decode_json
 from search.erasure.scan import POSSIBLE, Scanner, SearchedFile
 from search.erasure.traces import Traces, mark, without_remaining
+from search.ranking.bm25 import WORDS
 from search.ranking.rescorer import VECTORS
 
-_WORDS = "bm25"  # kind of cache entries with the words of documents
 _NOT_SEARCHED = (layout.LOCK, layout.ERASE)  # an empty file, and the keyed hashes themselves
 _HOW = (
     "id: the values of id fields in Parquet and JSON files",
@@ -54,6 +55,7 @@ _LIMITS = (
 )
 _REMOTE_LIMITS = (
     "versions of objects that the bucket keeps (versioning, soft delete) are out of reach: remove them with its tools",
+    "lists of rejected rows, which commands write into the folder that they run in, are not searched",
     "the caches of other machines that read the index are out of reach: delete the folder of ISOTROPE_CACHE there",
 )
 
@@ -240,10 +242,9 @@ def _outside(index: Path, is_remote: bool) -> Iterator[Path]:
     own = index.absolute()
     if is_remote:
         yield from (path for path in _files_in(own) if path.name not in _NOT_SEARCHED)
-    for path in sorted(own.parent.iterdir()):
-        if path.is_file() and _is_result(path, own.name):
-            yield path
-    yield from _files_in(cache_folder().absolute() / _WORDS)
+    else:
+        yield from (path for path in sorted(own.parent.iterdir()) if path.is_file() and _is_result(path, own.name))
+    yield from _files_in(cache_folder().absolute() / WORDS)
 
 
 def _files_in(folder: Path) -> list[Path]:
@@ -252,7 +253,7 @@ def _files_in(folder: Path) -> list[Path]:
 
 def _is_result(path: Path, index: str) -> bool:
     """Whether a file beside an index is its list of rejected rows, a report, or the result of a measurement."""
-    if path.name.startswith(f"{index}.") and path.name.endswith(".rejects.jsonl"):
+    if path.name.startswith(f"{index}.") and path.name.endswith(ENDING):
         return True
     if path.suffix not in (".html", ".json"):
         return False
@@ -263,7 +264,7 @@ def _is_result(path: Path, index: str) -> bool:
 def _clear_caches(index: Path) -> None:
     """Remove word indexes, the vectors of the rescorer, and cached files of object storage: all are made again when
     needed."""
-    words, manifest = cache_folder() / _WORDS, load_manifest(index)
+    words, manifest = cache_folder() / WORDS, load_manifest(index)
     rescorer = BuildConfig.from_dict(manifest.config).rerank.model
     try:
         if is_rescorer(rescorer):

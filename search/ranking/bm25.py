@@ -182,6 +182,7 @@ class BM25Ranking:
         return [self.best(scores, k, allowed) for scores in self.scores(queries)]
 
 
+WORDS = "bm25"  # kind of its entries in the cache
 _RULES = 2  # increase when the same documents would give other files
 _EXTRA = "hybrid"
 _PLACES, _STARTS = "places.npy", "starts.npy"
@@ -209,7 +210,7 @@ class BM25Index(BM25Ranking):
         _require_kept(index)
         self._index, self._progress = index, progress or NoProgress()
         self._by_window = config.unit == "window" and not index.numbering.one_to_one
-        folder = cached_folder("bm25", self._key(config), self._make, _MOST_KEPT)
+        folder = cached_folder(WORDS, self._key(config), self._make, _MOST_KEPT)
         starts = np.load(folder / _STARTS, mmap_mode="r") if self._by_window else None
         texts = index.numbering.rows if self._by_window else index.manifest.documents
         bm25 = BM25.load(folder, texts, _EXTRA)
