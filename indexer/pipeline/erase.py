@@ -17,6 +17,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from indexer.corpus.query_file import is_npy, query_file_sha256
 from indexer.corpus.schema import schema_from_json
@@ -106,16 +107,34 @@ def erase_from_index(
             generation.keep_everything()
             generation.delete(generation.previous.stored(np.array(numbers, np.int64)))
             generation.publish(generation.previous.manifest.quality)  # recall is measured when it is compacted
+        kind = generation.config.index.type
+    try:
+        _rewrite(index, erasure, options, progress, model)
+    except ConfigError as error:  # too few rows are left to train this type of index
+        if kind == "auto":
+            raise
+        _rewrite(index, erasure, options, progress, model, "auto")
+        why = str(error).partition(" Fix: ")[0]
+        note = f'index.type is now "auto", because "{kind}" does not fit the remaining documents: {why}'
+        erasure = replace(erasure, notes=[*erasure.notes, note])
+    return erasure
+
+
+def _rewrite(
+    index: Path, erasure: Erasure, options: RunOptions, progress: Progress, model: str | Path | None, kind: str = ""
+) -> None:
+    """Publish a generation of the remaining documents, with another index.type if it is given; remove all others."""
     with open_generation(index, erasing=True) as generation:
         generation.model = model
-        manifest = generation.previous.manifest
+        manifest, config = generation.previous.manifest, generation.config
+        if kind:
+            generation.config = config.with_overrides([f"index.type={kind}"])
         if not _is_rewritten(manifest, erasure):
             fold(generation, options, progress, refitting="taken_from" not in manifest.transform)
         _, named = remove_generations(generation, 1, float("-inf"))
         if failure := generation.sweep(named.union(erasure.files)):
             raise StoreError(f"{index}: the erasure is unfinished: {failure}")
         remove_temporary(index, layout.MANIFESTS)
-    return erasure
 
 
 def read_erasure(index: Path) -> Erasure | None:

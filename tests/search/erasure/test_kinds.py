@@ -312,3 +312,17 @@ def test_the_commands(index: Path, tmp_path: Path) -> None:
     assert run("erase", index, "d3").exit_code == 2  # without --proof
     assert "Missing argument 'INDEX'" in run("verify").output
     assert "nothing was erased" in str(run("erase", index, "d33", "--proof", tmp_path / "second.json").exception)
+
+
+@pytest.mark.parametrize("left", [1, 5])
+def test_too_few_documents_for_the_type_of_index_are_left(left: int, tiny_config: BuildConfig, tmp_path: Path) -> None:
+    index, texts = tmp_path / "index", [Document(f"m{number}", f"{number * 7919} whales") for number in range(30)]
+    build_index(texts, index, tiny_config.with_overrides(["index.type=IVF8,SQ8", "index.recall=0.1"]))
+    report = erase_documents(index, [document.id for document in texts[left:]], tmp_path / "erased.json")
+    assert report.passed
+    assert 'index.type is now "auto", because "IVF8,SQ8" does not fit' in report.notes[0]
+    opened = Index.open(index)
+    assert opened.config.index.type == "auto"
+    assert [entry.factory for entry in opened.manifest.segments] == ["Flat"]
+    assert verify_index(index).passed
+    add_documents(texts, index)
