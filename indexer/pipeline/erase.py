@@ -10,6 +10,7 @@ import hmac
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +18,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import replace as with_fields
 
 from indexer.corpus.query_file import is_npy, query_file_sha256
 from indexer.corpus.schema import schema_from_json
@@ -116,7 +117,7 @@ def erase_from_index(
         _rewrite(index, erasure, options, progress, model, "auto")
         why = str(error).partition(" Fix: ")[0]
         note = f'index.type is now "auto", because "{kind}" does not fit the remaining documents: {why}'
-        erasure = replace(erasure, notes=[*erasure.notes, note])
+        erasure = with_fields(erasure, notes=[*erasure.notes, note])
     return erasure
 
 
@@ -127,8 +128,7 @@ def _rewrite(
     with open_generation(index, erasing=True) as generation:
         generation.model = model
         manifest, config = generation.previous.manifest, generation.config
-        if kind:
-            generation.config = config.with_overrides([f"index.type={kind}"])
+        generation.config = replace(config, index=replace(config.index, type=kind or config.index.type))
         if not _is_rewritten(manifest, erasure):
             fold(generation, options, progress, refitting="taken_from" not in manifest.transform)
         _, named = remove_generations(generation, 1, float("-inf"))

@@ -87,8 +87,8 @@ class Scanner:
     def _found(self, data: Bytes, *kinds: Kind) -> set[str]:
         return {kind for kind in kinds if self._searchers[kind].found(data)}
 
-    def _has_id(self, values: Iterable[object]) -> bool:
-        return any(isinstance(value, str) and keyed_id(self._salt, value) in self._ids for value in values)
+    def _has_id(self, values: Iterable[str]) -> bool:
+        return any(keyed_id(self._salt, value) in self._ids for value in values)
 
     def _decoded(self, path: Path, start: bytes) -> set[str] | None:
         """Search the decoded values of a file; None for other formats, and for text that only looks like JSON."""
@@ -102,10 +102,8 @@ class Scanner:
             for batch in file.iter_batches(8192, use_threads=False):
                 for name, column in zip(batch.schema.names, batch.columns, strict=True):
                     if "string" not in str(column.type):
-                        buffers = [each for each in column.buffers() if each is not None and each.size]
-                        found = found.union(
-                            *(self._found(np.frombuffer(each, np.uint8), "vector", "code") for each in buffers)
-                        )
+                        for buffer in filter(None, column.buffers()):  # neither absent nor empty
+                            found |= self._found(np.frombuffer(buffer, np.uint8), "vector", "code")
                         continue
                     strings = list(strings_in(column.to_pylist()))
                     found |= self._found(normalised(joined(strings)), "text", POSSIBLE)
