@@ -75,9 +75,8 @@ def command(index: Path, new_model: str, assignments: tuple[str, ...], mode: str
     Examples:
       isotrope migrate demo/index --to ./better-model
       isotrope migrate demo/index --set encoder.layers=[1,-1] -o comparison.json
-      isotrope migrate my-index --to ./better-model --mode full
       isotrope migrate my-index --to ./better-model --mode rescore --depth 50 -o my-rescorer
-      isotrope migrate my-index --to ./better-model --mode map -o my-map
+      isotrope migrate my-index --to ./better-model --mode full
       isotrope migrate old-index --to-index new-index --beir scifact
     """
     if mode != "rescore" and given_flags(["depth"]):
