@@ -8,13 +8,14 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.servers import ServerProcess, server_process
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, wait_until
 
 CLIENTS, EACH = 24, 25  # threads, and requests of each per round
 GROWTH = 24 << 20  # bytes from one round to the next
@@ -107,17 +108,29 @@ def storm(server: ServerProcess, seed: int) -> tuple[int, int]:
     finally:
         done.set()
         watcher.join()
-    time.sleep(1)
+    wait_until(partial(is_idle, process))
     return process.memory_info().rss, max(peak)
+
+
+def is_idle(process: psutil.Process) -> bool:
+    """Whether the server has ended its work, also the answers to clients that have left."""
+    before = process.cpu_times().user
+    time.sleep(0.5)
+    return bool(process.cpu_times().user - before < 0.05)
 
 
 @pytest.mark.check
 def test_a_storm_leaves_memory_flat_and_the_server_answering(served_folder: Path) -> None:
-    with server_process(str(served_folder), MALLOC_ARENA_MAX="2") as server:
+    # Freed memory returns to the system at once, so that the process holds what the server holds.
+    at_once = "65536"
+    with server_process(
+        str(served_folder), MALLOC_ARENA_MAX="2", MALLOC_MMAP_THRESHOLD_=at_once, MALLOC_TRIM_THRESHOLD_=at_once
+    ) as server:
         rest = psutil.Process(server.process.pid).memory_info().rss
         rounds = [storm(server, seed) for seed in range(4)]
         after, peaks = [held for held, _ in rounds], [most for _, most in rounds]
-        assert after[-1] - after[1] < 2 * GROWTH, [rest, *after]
+        # Garbage that Python has not collected yet is not growth: the lower of two neighbours is compared.
+        assert min(after[2:]) - min(after[:2]) < 2 * GROWTH, [rest, *after]
         assert max(peaks) - rest < PEAK, [rest, *peaks]
         server.process.terminate()
         _, said = server.process.communicate(timeout=PATIENCE)
